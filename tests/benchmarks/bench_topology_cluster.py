@@ -1,6 +1,7 @@
 """`sluice serve` beside 10,000 nodes in three levels and 100,000 pods: admissions, failing nodes, ungating, restart.
 
-The sandbox is in this process, and has no controllers: Jobs are not run, and the benchmark itself creates pods.
+The sandbox (`large_sandbox`) has no controllers: the benchmark itself creates the pods of Jobs. What happens is seen by
+watches.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import secrets
 import tempfile
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,100 +19,135 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from admission.cli.demo.children import alongside, free_port, guarded, sluice
+from admission.cluster.client import Client
+from admission.cluster.informer import Informer
 from admission.kinds.topology import GATE, REQUIRED_KEY
 from admission.model.manifests import parse_manifest
 from admission.model.topology import HOSTNAME
-from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
+from tests.benchmarks.large_sandbox import GPU, large_sandbox, readiness
 from tests.benchmarks.measure import Figure, at_least, at_most, cpu_seconds, peak_mib, resident_mib
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from admission.sandbox.local import LocalClient
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 NODES = 10_000
 PODS = 100_000
-_IN_RACK, _RACKS_IN_BLOCK = 16, 40
 _JOBS = 1_000
 _UNGATED = 10_000
 _FAILING = 0.05
 """Share of the nodes that fail in a minute, each for half a minute."""
-_GPU = "nvidia.com/gpu"
+_AT_ONCE = 16
+"""Requests of the benchmark that are under way."""
+_JOBS_PATH = "/apis/batch/v1/namespaces/default/jobs"
+_PODS_PATH = "/api/v1/namespaces/default/pods"
 
 
 async def run(nodes: int = NODES, pods: int = PODS) -> list[Figure]:
     """Measure all on SQLite."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        async with Sandbox(controllers=False) as sandbox:
-            bench = _Bench(sandbox, Path(folder), nodes)
-            bare = await bench.memory_without_topology()
-            await bench.fill(pods)
-            return [figure async for figure in bench.figures(bare)]
+        directory = Path(folder)
+        async with (
+            large_sandbox(directory, nodes=nodes, pods=pods),
+            Client.from_kubeconfig(str(directory / "admin")) as admin,
+        ):
+            bench = _Bench(admin, directory, nodes)
+            async with alongside(bench.jobs.follow()), alongside(bench.pods.follow()):
+                return [figure async for figure in bench.figures()]
+
+
+@dataclass
+class _Watched:
+    """The objects of a collection that are done, as a watch reports them."""
+
+    informer: Informer
+    is_done: Callable[[dict[str, Any]], bool]
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By name."""
+    _more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def follow(self) -> None:
+        async for batch in self.informer.batches():
+            for change in batch:
+                if change.object is not None and self.is_done(change.object):
+                    self.done[change.object["metadata"]["name"]] = change.object
+            self._more.set()
+
+    async def until(self, names: Iterable[str]) -> None:
+        """Wait until all these objects are done."""
+        left = set(names)
+        while left := left - self.done.keys():
+            self._more.clear()
+            await self._more.wait()
 
 
 @dataclass
 class _Bench:
-    sandbox: Sandbox
+    admin: Client
     directory: Path
     nodes: int
 
     def __post_init__(self) -> None:
-        self.admin: LocalClient = self.sandbox.local("admin")
-        self.sandbox.write_kubeconfig(self.directory / "kubeconfig", "sluice")
         self.url = f"sqlite:///{self.directory / 'sluice.db'}"
         self.numbers = count()
+        self.jobs = _Watched(Informer(self.admin, _JOBS_PATH), lambda job: not job["spec"]["suspend"])
+        pods = Informer(self.admin, _PODS_PATH, label_selector="batch.kubernetes.io/job-completion-index")
+        self.pods = _Watched(pods, lambda pod: not _gated(pod) and HOSTNAME in pod["spec"].get("nodeSelector", {}))
 
     async def memory_without_topology(self) -> float:
-        """Return the memory of `serve` in MiB before any node or pod exists."""
+        """Return the memory of `serve` in MiB while no flavor names a topology; then one does."""
         await migrate(self.url)
-        async with Store.open(self.url) as store:
-            for document in _queues():
-                await store.queues.create(parse_manifest(document), author=Author("benchmark"))
+        topology, plain = _queues()
+        await self.write(plain)
         async with self.serving() as pid:
-            await self.admin.create("jobs", "default", _job("plain", pods=1, queue="plain"))
-            await self.started("plain")
-            return resident_mib(pid)
+            await self.create([_job("plain", pods=1, queue="plain")])
+            await self.jobs.until(["plain"])
+            bare = resident_mib(pid)
+        await self.write(topology)
+        return bare
 
-    async def fill(self, pods: int) -> None:
-        """Create the nodes, and pods of others on them."""
-        for number in range(self.nodes):
-            node = await self.admin.create("nodes", "", _node(number))
-            name = node["metadata"]["name"]
-            await self.admin.patch("nodes", "", name, {"spec": {"taints": None}})  # it has that of a node not ready
-            await self.ready(name, "True")
-        for number in range(pods):
-            await self.admin.create("pods", "default", _other_pod(number, number % self.nodes))
+    async def write(self, documents: Iterable[dict[str, Any]]) -> None:
+        async with Store.open(self.url) as store:
+            for document in documents:
+                await store.queues.create(parse_manifest(document), author=Author("benchmark"))
+
+    async def create(self, objects: Iterable[dict[str, Any]], path: str = _JOBS_PATH) -> None:
+        """Create Jobs or pods, several at once."""
+        left = iter(objects)
+
+        async def user() -> None:
+            for item in left:
+                await self.admin.create(path, item)
+
+        async with asyncio.TaskGroup() as users:
+            for _ in range(_AT_ONCE):
+                users.create_task(user())
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[int]:
         """Run `sluice serve` during the block; gives its pid."""
-        arguments = ("serve", "--kubeconfig", str(self.directory / "kubeconfig"), "--database-url", self.url)
+        arguments = ("serve", "--kubeconfig", str(self.directory / "sluice"), "--database-url", self.url)
         arguments += (f"--api-address=127.0.0.1:{free_port()}",)
         environment = {"SLUICE_ADMIN_TOKEN": secrets.token_hex(16)}
         log = self.directory / "serve.log"
         async with sluice("Sluice", *arguments, log=log, environment=environment) as child, guarded(child):
             yield child.process.pid
 
-    async def started(self, name: str) -> dict[str, Any]:
-        """Wait until a Job is started, and return it."""
-        while (job := self.admin.get("jobs", "default", name))["spec"]["suspend"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        return job
-
-    async def figures(self, bare: float) -> AsyncIterator[Figure]:
-        """Yield all figures; `bare`: memory in MiB without nodes and pods."""
+    async def figures(self) -> AsyncIterator[Figure]:
+        """Yield all figures."""
+        bare = await self.memory_without_topology()
         size = f"{self.nodes:,} nodes, "
         async with self.timed_start() as (pid, seconds, cpu):
             yield at_most(f"{size}first start until a Job is placed", seconds, 20, "s", digits=1)
             yield Figure("of which processor time of `sluice serve`", f"{cpu:.1f} s")
+            yield at_most("memory of trees, nodes and pods", resident_mib(pid) - bare, 400, "MiB", digits=0)
             async for figure in self.bursts(pid):
                 yield figure
             async for figure in self.ungating(pid):
                 yield figure
-            yield at_most("memory of trees, nodes and pods", resident_mib(pid) - bare, 400, "MiB", digits=0)
+            yield at_most("memory with workloads and what they left", resident_mib(pid) - bare, 400, "MiB", digits=0)
             yield Figure("memory of `sluice serve` at its highest", f"{peak_mib(pid):.0f} MiB")
         async with self.timed_start() as (_, seconds, cpu):
             yield at_most(f"restart with {2 * _JOBS} workloads until a Job is placed", seconds, 20, "s", digits=1)
@@ -121,10 +157,10 @@ class _Bench:
     async def timed_start(self) -> AsyncIterator[tuple[int, float, float]]:
         """Start `serve` with one Job more; gives the pid, and the seconds until that is placed, also of processor."""
         name = f"first-{next(self.numbers)}"
-        await self.admin.create("jobs", "default", _job(name))
+        await self.create([_job(name)])
         began = time.perf_counter()
         async with self.serving() as pid:
-            await self.started(name)
+            await self.jobs.until([name])
             yield pid, time.perf_counter() - began, cpu_seconds(pid)
 
     async def bursts(self, pid: int) -> AsyncIterator[Figure]:
@@ -142,12 +178,8 @@ class _Bench:
 
     async def burst(self) -> None:
         names = [f"burst-{next(self.numbers)}" for _ in range(_JOBS)]
-        for at, name in enumerate(names):
-            await self.admin.create("jobs", "default", _job(name))
-            if not at % 20:
-                await asyncio.sleep(0)  # the sandbox answers in this loop
-        for name in names:
-            await self.started(name)
+        await self.create(map(_job, names))
+        await self.jobs.until(names)
 
     async def failing_nodes(self) -> None:
         """Let one node after the other fail, and recover half a minute later."""
@@ -162,53 +194,32 @@ class _Bench:
             await asyncio.sleep(pause)
 
     async def ready(self, name: str, status: str) -> None:
-        condition = {"type": "Ready", "status": status}
-        await self.admin.patch("nodes", "", name, {"status": {"conditions": [condition]}}, subresource="status")
+        await self.admin.patch(f"/api/v1/nodes/{name}/status", readiness(status))
 
     async def ungating(self, pid: int) -> AsyncIterator[Figure]:
         """Yield how fast gated pods of one Job get their nodes."""
         name = f"large-{next(self.numbers)}"
-        await self.admin.create("jobs", "default", _job(name, pods=_UNGATED, level="", indexed=True))
-        job = await self.started(name)
+        await self.create([_job(name, pods=_UNGATED, level="", indexed=True)])
+        await self.jobs.until([name])
+        pods = [_pod_of(self.jobs.done[name], number) for number in range(_UNGATED)]
         cpu, began = cpu_seconds(pid), time.perf_counter()
-        for number in range(_UNGATED):
-            await self.admin.create("pods", "default", _pod_of(job, number))
-            if not number % 20:
-                await asyncio.sleep(0)
-        while any(map(_gated, self.pods_of(job))):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await self.create(pods, _PODS_PATH)
+        created = time.perf_counter() - began
+        await self.pods.until(pod["metadata"]["name"] for pod in pods)
         seconds, cpu = time.perf_counter() - began, cpu_seconds(pid) - cpu
         yield at_least(f"pods of a Job of {_UNGATED}, created and ungated", _UNGATED / seconds, 1000, "pods/s")
+        yield Figure("of which the benchmark created them in", f"{created:.1f} of {seconds:.1f} s")
         yield Figure("processor time of `sluice serve` for each pod", f"{1000 * cpu / _UNGATED:.2f} ms")
-
-    def pods_of(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for number in range(_UNGATED):
-            yield self.admin.get("pods", "default", f"{job['metadata']['name']}-{number}")
 
 
 def _gated(pod: dict[str, Any]) -> bool:
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
-def _node(number: int) -> dict[str, Any]:
-    rack, name = number // _IN_RACK, f"node-{number:05}"
-    labels = {"pool": "gpu", "block": f"block-{rack // _RACKS_IN_BLOCK:02}", "rack": f"rack-{rack:03}", HOSTNAME: name}
-    amounts = {_GPU: "8", "cpu": "96", "memory": "1Ti", "pods": "110"}
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
-
-
-def _other_pod(number: int, node: int) -> dict[str, Any]:
-    container = {"name": "agent", "image": "x", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
-    return {"metadata": {"name": f"agent-{number}"}, "spec": {"nodeName": f"node-{node:05}", "containers": [container]}}
-
-
 def _job(
     name: str, *, pods: int = 8, level: str = "rack", indexed: bool = False, queue: str = "training"
 ) -> dict[str, Any]:
-    requests = {"cpu": "1", _GPU: "1"} if queue == "training" else {"cpu": "1"}
+    requests = {"cpu": "1", GPU: "1"} if queue == "training" else {"cpu": "1"}
     container = {"name": "main", "image": "x", "resources": {"requests": requests, "limits": requests}}
     annotations = {REQUIRED_KEY: level} if level else {}
     template = {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -227,17 +238,25 @@ def _pod_of(job: dict[str, Any], index: int) -> dict[str, Any]:
     return pod
 
 
-def _queues() -> Iterator[dict[str, Any]]:
+def _queues() -> Iterator[list[dict[str, Any]]]:
+    """Yield the objects that need a topology, and those that need none."""
     version = {"apiVersion": "sluice.dev/v1"}
     levels = [{"nodeLabel": label} for label in ("block", "rack", HOSTNAME)]
-    yield {**version, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}
     spec = {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}
-    yield {**version, "kind": "ResourceFlavor", "metadata": {"name": "gpu"}, "spec": spec}
-    yield {**version, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}
-    for name, flavor, resources in (("training", "gpu", ("cpu", _GPU)), ("plain", "plain", ("cpu",))):
-        quotas = [{"name": resource, "nominalQuota": 10**7} for resource in resources]
-        groups = [{"coveredResources": list(resources), "flavors": [{"name": flavor, "resources": quotas}]}]
-        spec = {"namespaceSelector": {}, "resourceGroups": groups}
-        yield {**version, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
-        metadata = {"name": name, "namespace": "default"}
-        yield {**version, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": name}}
+    yield [
+        {**version, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}},
+        {**version, "kind": "ResourceFlavor", "metadata": {"name": "gpu"}, "spec": spec},
+        *_queue("training", "gpu", ("cpu", GPU)),
+    ]
+    plain = {**version, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}
+    yield [plain, *_queue("plain", "plain", ("cpu",))]
+
+
+def _queue(name: str, flavor: str, resources: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    version = {"apiVersion": "sluice.dev/v1"}
+    quotas = [{"name": resource, "nominalQuota": 10**7} for resource in resources]
+    groups = [{"coveredResources": list(resources), "flavors": [{"name": flavor, "resources": quotas}]}]
+    spec = {"namespaceSelector": {}, "resourceGroups": groups}
+    yield {**version, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+    metadata = {"name": name, "namespace": "default"}
+    yield {**version, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": name}}
