@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
 
 from admission.engine.topology.nodes import NodeState, NodeTaint
 from admission.kinds import ranks, topology
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ENDED = ("Succeeded", "Failed")
-_REQUESTS = ("containers", "initContainers", "resources", "overhead")
+_OF_CONTAINER = ("resources", "restartPolicy")
+"""The fields of a container that its requests follow from."""
 _NO_CONTEXT = NamespaceContext()
 
 
@@ -66,12 +70,21 @@ def taken_by(manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, int]] | Non
     ended = status.get("phase") in _ENDED
     if not spec.get("nodeName") or ended or not topology.PLACED_ANNOTATIONS.isdisjoint(annotations):
         return None
+    written = {field: spec[field] for field in ("resources", "overhead") if field in spec}
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            written[field] = [{key: one[key] for key in _OF_CONTAINER if key in one} for one in spec[field] or ()]
+    return spec["nodeName"], _requests(orjson.dumps(written))
+
+
+@lru_cache(maxsize=4096)
+def _requests(written: bytes) -> Mapping[str, int]:
+    """Return the requests of a pod with these fields. Many pods have the same: they share one result."""
     try:
         # The API server has admitted the pod: LimitRanges and RuntimeClasses are in its fields already.
-        resources = {field: spec[field] for field in _REQUESTS if field in spec}
-        return spec["nodeName"], pod_requests(resources, _NO_CONTEXT, path="spec")
+        return pod_requests(orjson.loads(written), _NO_CONTEXT, path="spec")
     except Misconfigured:  # requests that are not understood take the pod's place only
-        return spec["nodeName"], {}
+        return {}
 
 
 def seen_pod(manifest: dict[str, Any]) -> SeenPod | None:

@@ -10,6 +10,7 @@ from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.base import Conventions
 from admission.kinds.job import JobKind
 from admission.kinds.limits import NamespaceContext
+from admission.kinds.placement import taken_by
 from admission.kinds.pod import PodKind
 from admission.model.errors import Misconfigured
 from admission.model.pod_set_documents import pod_set, pod_set_document
@@ -147,3 +148,17 @@ def test_a_pod_is_its_own_template():
     pod["metadata"]["annotations"][f"{KUEUE}preferred-topology"] = "rack"
     ((path, _),) = PodKind(Conventions()).faults(pod)
     assert path == "metadata.annotations"
+
+
+@pytest.mark.parametrize(("policy", "cpu"), [("Always", 300), (None, 200)])
+def test_init_container_that_runs_on_takes_room_beside_the_others(policy, cpu):
+    init = {"name": "i", "resources": {"requests": {"cpu": "200m"}}, **({"restartPolicy": policy} if policy else {})}
+    main = {"name": "m", "resources": {"requests": {"cpu": "100m"}}}
+    found = [
+        taken_by(
+            {"metadata": {"name": name}, "spec": {"nodeName": "n", "containers": [main], "initContainers": [init]}}
+        )
+        for name in ("one", "other")
+    ]
+    assert found == [("n", {"cpu": cpu})] * 2
+    assert found[0][1] is found[1][1], "100,000 pods share what they request"
