@@ -33,7 +33,9 @@ TRAINING_RUN_FORM: Object = {
 
 
 @asynccontextmanager
-async def served(sandbox: Any, kind: Any, *, version: str | None = None, end_pods: bool = True) -> AsyncIterator[None]:
+async def served(
+    sandbox: Any, kind: Any, *, version: str | None = None, end_pods: bool = True, refuses: bool = True
+) -> AsyncIterator[None]:
     """Serve a kind and run its simulated operator during the block, and those of the objects that it creates."""
     admin = sandbox.local("admin")
     await admin.create("customresourcedefinitions", "", definition(kind, version))
@@ -42,7 +44,8 @@ async def served(sandbox: Any, kind: Any, *, version: str | None = None, end_pod
             (made,) = all_kinds(frameworks=(needed,))
             if admin.plural_of(f"{made.group}/{made.versions[0]}", made.kind) is None:
                 await stack.enter_async_context(served(sandbox, made))
-        runs = operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind, end_pods=end_pods)
+        manager = sandbox.local("system:kube-controller-manager")
+        runs = operator(manager, sandbox.clock, kind, end_pods=end_pods, refuses=refuses)
         async with background(operator=runs.run()):
             yield
 

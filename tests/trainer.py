@@ -60,7 +60,8 @@ class Trainer(Operator):
     """Operator of TrainJobs that can be stopped."""
 
     def __init__(self, local: Any, clock: Any) -> None:
-        super().__init__(local, clock, TRAIN_JOB, DESCRIPTIONS["trainer.kubeflow.org/trainjob"])
+        description = DESCRIPTIONS["trainer.kubeflow.org/trainjob"]
+        super().__init__(local, clock, TRAIN_JOB, description, refuses=False)  # as in releases before 2.3
         self.works = asyncio.Event()
         """While it is not set, no TrainJob is reconciled."""
         self.works.set()
@@ -77,7 +78,7 @@ async def trainer(sandbox: Any, release: str) -> AsyncIterator[Trainer]:
     admin = sandbox.local("admin")
     for each in (trainjobs(release), runtimes(), runtimes("ClusterTrainingRuntime")):
         await admin.create("customresourcedefinitions", "", each)
-    async with served(sandbox, JOB_SET):
+    async with served(sandbox, JOB_SET, refuses=False):
         operator = Trainer(sandbox.local("system:kube-controller-manager"), sandbox.clock)
         async with background(operator=operator.run()):
             yield operator

@@ -117,6 +117,15 @@ class LocalClient:
         with self._registry.admission.mutating_new(self._resource(plural), change):
             yield
 
+    @contextmanager
+    def refusing_changes(self, plural: str, field: str, part: Callable[[Object, bool], object]) -> Iterator[None]:
+        """Refuse changes of a part of a resource's objects during the block, as an operator's own webhook would.
+
+        See `Admission.refusing_changes`.
+        """
+        with self._registry.admission.refusing_changes(self._resource(plural), field, part):
+            yield
+
     def watch(self, *plurals: str) -> Watcher:
         """Watch resources: existing objects as ADDED, then every change."""
         return Watcher(self._collection, plurals)

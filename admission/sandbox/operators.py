@@ -57,12 +57,12 @@ _OF_GROUPED_KINDS = {
 
 
 def operator(
-    local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True
+    local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True, refuses: bool = True
 ) -> Controller[tuple[str, str]]:
-    """Return the simulated operator of a kind with a suspend field. `end_pods`: see `Operator`."""
+    """Return the simulated operator of a kind with a suspend field. `end_pods` and `refuses`: see `Operator`."""
     if (own := _CONTROLLERS.get(kind.form.name)) is not None:
         return own(local, clock, kind)
-    return Operator(local, clock, kind, DESCRIPTIONS.get(kind.form.name), end_pods=end_pods)
+    return Operator(local, clock, kind, DESCRIPTIONS.get(kind.form.name), end_pods=end_pods, refuses=refuses)
 
 
 def definition(kind: Kind, version: str | None = None) -> Object:

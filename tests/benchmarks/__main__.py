@@ -25,6 +25,7 @@ _MODULES = {
     "bound": "tests.benchmarks.bench_bound",
     "burst": "tests.benchmarks.bench_burst",
     "sizing": "tests.benchmarks.bench_sizing",
+    "kinds": "tests.benchmarks.bench_kinds",
     "webhook": "tests.benchmarks.bench_webhook",
     "ungate": "tests.benchmarks.bench_ungate",
     "api": "tests.benchmarks.bench_api",

@@ -17,7 +17,7 @@ from admission.cluster.client import Client
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = REPOSITORY.parent / "shared" / "tools"
@@ -69,12 +69,20 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    directory: Path, documents: list[dict[str, Any]], *, controllers: bool = True, speed: float = 1.0
+    directory: Path,
+    documents: list[dict[str, Any]],
+    *,
+    controllers: bool = True,
+    speed: float = 1.0,
+    settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Running]:
-    """Run a sandbox and Sluice in two processes during the block, with the queue objects in `documents`."""
+    """Run a sandbox and Sluice in two processes during the block, with the queue objects in `documents`.
+
+    `settings`: the configuration of `sluice serve`.
+    """
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=speed, controllers=controllers))
-        serving = await stack.enter_async_context(running_sluice(directory, cluster))
+        serving = await stack.enter_async_context(running_sluice(directory, cluster, settings=settings))
         await stack.enter_async_context(guarded(serving.child))
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
         await apply(directory, serving, documents)

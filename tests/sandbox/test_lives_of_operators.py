@@ -135,7 +135,10 @@ def suspend(obj, keys, *, value):
 
 
 def injected(spec, present):
-    """Return a spec whose pod templates have a node selector, or none."""
+    """Return a spec whose pods get a node selector, or none: in their templates, for an AppWrapper beside them."""
+    if "components" in spec:
+        added = {"podSetInfos": [{"nodeSelector": {"pool": "x"}}]} if present else {}
+        return {**spec, "components": [{"template": each["template"], **added} for each in spec["components"]]}
 
     def visit(value):
         if isinstance(value, list):

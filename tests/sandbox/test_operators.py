@@ -3,6 +3,8 @@
 import pytest
 from custom_kinds import JOBSET, KINDS, jobset, served, until
 
+from admission.apimachinery.patches import merge_patch
+from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 
@@ -60,3 +62,46 @@ async def test_failed_jobset_is_restarted_with_new_jobs_until_it_has_failed_too_
         )
         assert failed["status"]["restarts"] == 1
         assert failed["status"]["conditions"][-1]["reason"] == "ReachedMaxRestarts"
+
+
+@pytest.mark.virtual_time
+async def test_operators_refuse_edits_of_what_they_hold_fixed():
+    names = ("jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper")
+    async with Sandbox(controllers=False) as sandbox, serve_kinds(sandbox, names):
+        user = sandbox.local("admin")
+        await sandbox.clock.sleep(1)  # the operators run
+
+        async def edit(plural, name, **spec):
+            return await user.patch(plural, "default", name, {"spec": spec})
+
+        async def refused(plural, name, **spec):
+            with pytest.raises(ApiError, match="field is immutable"):
+                await edit(plural, name, **spec)
+
+        made = jobset("a")
+        roles = (await user.create("jobsets", "default", made | {"metadata": {"name": "a"}}))["spec"]["replicatedJobs"]
+        placed = [merge_patch(each, PLACED) for each in roles]
+        more = [{**each, "replicas": 5} for each in roles]
+        await refused("jobsets", "a", replicatedJobs=more)
+        await edit("jobsets", "a", replicatedJobs=placed)
+        await edit("jobsets", "a", suspend=False)
+        await refused("jobsets", "a", replicatedJobs=roles)
+        await edit("jobsets", "a", replicatedJobs=roles, suspend=True)
+
+        train = {"runtimeRef": {"kind": "TrainingRuntime", "name": "r"}, "trainer": {"numNodes": 1}}
+        await user.create("trainjobs", "default", about("trainer.kubeflow.org/v1alpha1", "TrainJob", train))
+        await refused("trainjobs", "a", trainer={"numNodes": 2})
+        await edit("trainjobs", "a", suspend=True)
+
+        component = {"template": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}}
+        spec = {"suspend": True, "components": [component]}
+        await user.create("appwrappers", "default", about("workload.codeflare.dev/v1beta2", "AppWrapper", spec))
+        await refused("appwrappers", "a", components=[component, component])
+        await edit("appwrappers", "a", components=[{**component, "podSetInfos": [{}]}])
+
+
+PLACED = {"template": {"spec": {"template": {"spec": {"nodeSelector": {"pool": "x"}}}}}}
+
+
+def about(api_version, kind, spec):
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.admission.policies import Policies
 from admission.sandbox.admission.webhook_calls import Webhooks
+from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.scale import scale_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Admission:
         self._webhooks = Webhooks(registry, self.in_force)
         self._policies = Policies(registry, self.in_force)
         self._of_operators: list[tuple[Resource, Callable[[Object], Object]]] = []
+        self._fixed: list[tuple[Resource, str, Callable[[Object, bool], object]]] = []
         self._delay = delay
         self._written: dict[tuple[str, str], Object] = {}
         self._in_force: dict[tuple[str, str], Object] = {}
@@ -77,6 +79,21 @@ class Admission:
         finally:
             self._of_operators.remove(own)
 
+    @contextmanager
+    def refusing_changes(
+        self, resource: Resource, field: str, part: Callable[[Object, bool], object]
+    ) -> Iterator[None]:
+        """Refuse updates of a resource that change a part of it during the block, after webhooks have mutated them.
+
+        `field`: name of that part. `part` returns it; its second argument is whether the object is, or was, suspended.
+        """
+        own = resource, field, part
+        self._fixed.append(own)
+        try:
+            yield
+        finally:
+            self._fixed.remove(own)
+
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
@@ -105,8 +122,22 @@ class Admission:
             new, old = scale_of(resource, new), scale_of(resource, old)
         self._policies.validate(resource, subresource, operation, new, old, call)
         await self._webhooks.validate(resource, subresource, operation, new, old, call)
+        for fixed, field, part in self._fixed if old is not None and not subresource else ():
+            if fixed is resource and _has_changed(part, new, old):
+                cause = errors.forbidden(field, "field is immutable")
+                raise errors.unprocessable(resource.group, resource.kind, new["metadata"]["name"], [cause])
 
     async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
         """Run validating policies, and webhooks of both kinds, for a deletion. Raises ApiError if one denies it."""
         self._policies.validate(resource, "", "DELETE", None, old, call, named=named)
         await self._webhooks.review_delete(resource, old, call, named=named)
+
+
+def _has_changed(part: Callable[[Object, bool], object], new: Object, old: Object | None) -> bool:
+    """Whether two versions differ in a part; one that has no such part is not an operator's webhook's to judge."""
+    assert old is not None
+    try:
+        suspended = any(each["spec"].get("suspend") is True for each in (new, old))
+        return part(new, suspended) != part(old, suspended)
+    except (AttributeError, KeyError, TypeError):
+        return False

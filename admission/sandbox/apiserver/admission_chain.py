@@ -25,6 +25,11 @@ class AdmissionChain(Protocol):
     def mutating_new(self, resource: Resource, change: Callable[[Object], Object]) -> AbstractContextManager[None]:
         """Pass new objects of a resource through a function before webhooks during the block."""
 
+    def refusing_changes(
+        self, resource: Resource, field: str, part: Callable[[Object, bool], object]
+    ) -> AbstractContextManager[None]:
+        """Refuse updates of a resource that change a part of it during the block."""
+
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:

@@ -55,6 +55,11 @@ class AppWrapperController(Controller[tuple[str, str]]):
         super().__init__(local, clock)
         self._kind = kind
 
+    async def run(self) -> None:
+        """Run the controller, with its webhook, which lets nobody change the components."""
+        with self.local.refusing_changes(_PLURAL, "spec.components", _fixed_components):
+            await super().run()
+
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         """Enqueue the AppWrapper of an event about it, or about the end of one of its pods."""
         metadata = obj["metadata"]
@@ -219,6 +224,11 @@ class AppWrapperController(Controller[tuple[str, str]]):
         written = {**obj, "metadata": {**obj["metadata"], "finalizers": finalizers}}
         written["spec"] = {**spec, "components": components}
         return await self.local.update(_PLURAL, obj["metadata"]["namespace"], written)
+
+
+def _fixed_components(obj: Object, _: bool) -> object:
+    """Return what no update may change: all of the components but what Kueue injects."""
+    return [(each["template"], each.get("podSets") or []) for each in obj["spec"].get("components") or ()]
 
 
 def _condition(kind: str, status: str, reason: str, message: str = "") -> Object:

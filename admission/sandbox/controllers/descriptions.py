@@ -187,6 +187,22 @@ def _default_role(role: Object) -> Object:
     return {"groupName": "default", "replicas": 1, **role, "template": {**template, "spec": spec}}
 
 
+def _fixed_roles(obj: Object, suspended: bool) -> object:
+    """Return the part of the roles that no update may change: of a suspended one, all but what Kueue injects."""
+    roles: list[Object] = orjson.loads(orjson.dumps(obj["spec"]["replicatedJobs"]))
+    for role in roles if suspended else ():
+        template = role["template"]["spec"]["template"]
+        for parent, keys in (
+            (template.get("metadata") or {}, ("annotations", "labels")),
+            (template["spec"], _PASSED_ON),
+        ):
+            for key in keys:
+                parent.pop(key, None)
+        if not template.get("metadata"):
+            template.pop("metadata", None)
+    return roles
+
+
 # ---------------------------------------------------------------------- TrainJob
 
 
@@ -470,8 +486,19 @@ _KUBEFLOW: Final = Description(
     _kubeflow_children, _kubeflow_status, ("pods", "jobs"), selector=f"{_OF_KUBEFLOW}job-name"
 )
 DESCRIPTIONS: Final = {
-    "jobset.x-k8s.io/jobset": Description(_job_set_children, _job_set_status, ("jobs",), {_JOB_SETS: _default_job_set}),
-    "trainer.kubeflow.org/trainjob": Description(_train_job_children, _train_job_status, (_JOB_SETS,)),
+    "jobset.x-k8s.io/jobset": Description(
+        _job_set_children,
+        _job_set_status,
+        ("jobs",),
+        {_JOB_SETS: _default_job_set},
+        {"spec.replicatedJobs": _fixed_roles},
+    ),
+    "trainer.kubeflow.org/trainjob": Description(
+        _train_job_children,
+        _train_job_status,
+        (_JOB_SETS,),
+        fixed={"spec.trainer": lambda obj, _: obj["spec"].get("trainer")},
+    ),
     **{f"kubeflow.org/{kind}job": _KUBEFLOW for kind in ("pytorch", "tf", "xgboost", "paddle", "jax", "mpi")},
     "ray.io/raycluster": Description(_ray_children, _ray_status, selector="ray.io/cluster", replaces_at_once=True),
 }

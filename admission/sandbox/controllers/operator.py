@@ -103,6 +103,8 @@ class Description:
     """Resources of its children."""
     defaults: dict[str, Callable[[Object], Object]] = field(default_factory=dict)
     """What its webhook makes of new objects, by their resource."""
+    fixed: dict[str, Callable[[Object, bool], object]] = field(default_factory=dict)
+    """Parts of its objects that its webhook, or its definition, lets no update change: see `refusing_changes`."""
     selector: str = ""
     """Label with the object's name that its children have: objects without it are none, whatever their owner."""
     replaces_at_once: bool = False
@@ -112,7 +114,8 @@ class Description:
 class Operator(Controller[tuple[str, str]]):
     """Operator of one kind; keys are namespace and name of its objects.
 
-    Without `end_pods`, as with Argo, pods of a suspended object, or beyond a reduced number, continue to run.
+    Without `end_pods`, as with Argo, pods of a suspended object, or beyond a reduced number, continue to run. Without
+    `refuses` its webhook lets all updates pass, as in older releases, or where it is not installed.
     """
 
     malformed = PARSE_ERRORS
@@ -125,11 +128,13 @@ class Operator(Controller[tuple[str, str]]):
         described: Description | None = None,
         *,
         end_pods: bool = True,
+        refuses: bool = True,
     ) -> None:
         super().__init__(local, clock)
         self._kind = kind
         self._description = described or Description(pods_by_pod_set, status_by_form)
         self._end_pods = end_pods
+        self._refuses = refuses
         self._plural = f"{kind.plural}.{kind.group}"  # several groups may have the same plural
         self.plurals = (self._plural, *self._description.plurals)
         self._removed: set[str] = set()
@@ -140,6 +145,8 @@ class Operator(Controller[tuple[str, str]]):
         with ExitStack() as stack:
             for plural, change in self._description.defaults.items():
                 stack.enter_context(self.local.mutating_new(plural, change))
+            for path, part in self._description.fixed.items() if self._refuses else ():
+                stack.enter_context(self.local.refusing_changes(self._plural, path, part))
             await super().run()
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
