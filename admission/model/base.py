@@ -50,7 +50,7 @@ def _dns_label(text: str) -> str:
 
 def _qualified_name(text: str) -> str:
     if not names.is_qualified_name(text):
-        raise ValueError(f'"{text}" is no qualified name such as "cpu" or "example.com/gpu"')
+        raise ValueError(f'"{text}" is not a qualified name such as "cpu" or "example.com/gpu"')
     return text
 
 

@@ -45,7 +45,7 @@ def parse_quantity(value: str | float, *, field: str = "") -> Fraction:
     number = _parse(text) if len(text) <= _MAX_LENGTH else None
     if number is None:
         shown = text if len(text) <= _MAX_LENGTH else f"{text[:20]}..."
-        message = f'"{shown}" is no quantity; expected one such as 500m, 2, 1.5 or 10Gi{_unit_hint(text)}'
+        message = f'"{shown}" is not a quantity; expected one such as 500m, 2, 1.5 or 10Gi{_unit_hint(text)}'
         raise InvalidQuantity([(field, message)])
     return number
 

@@ -305,7 +305,7 @@ async def test_workload_history_folds_admissions_that_end_with_evictions(api: Cl
     assert found["folds"] == [{"first": 4, "last": 19, "rounds": 4, "preemptors": 2}]
     lines = workload_history_lines(reading.story(found))
     assert len(lines) == 25 - 16 + 1
-    assert "admitted and evicted 4 times, preempted for 2 different workload(s)" in lines[4]
+    assert "admitted and evicted 4 times, preempted for 2 different workloads" in lines[4]
 
 
 @on_both_databases

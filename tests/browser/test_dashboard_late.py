@@ -59,7 +59,7 @@ async def test_quota_that_was_changed_by_others_is_edited_in_a_dialog_opened_aga
     await dialog.get_by_role("button", name="Cancel").click()
     await page.get_by_role("button", name="Edit quota").click()
     await nominal.fill("33")
-    await expect(dialog.get_by_role("heading", name="What would follow")).to_be_visible()
+    await expect(dialog.get_by_role("heading", name="Effects")).to_be_visible()
     await expect(dialog.locator(".impact")).to_be_visible()
     await page.close()
 

@@ -113,7 +113,7 @@ async def test_a_server_dry_run_creates_nothing(sluice):
         (["cq", "a", "--nominal-quota", "x:cpu"], 2, '"cpu" is not a quota in flavor x'),
         (["cq", "a", "--nominal-quota", "x:cpu=1;cpu=2"], 2, "duplicate quota of cpu in flavor x"),
         (["cq", "a", "--borrowing-limit", "x:cpu=1"], 2, "--borrowing-limit: cpu in flavor x has no --nominal-quota"),
-        (["cq", "a", "--nominal-quota", "x:cpu=lots"], 2, 'resources[0].nominalQuota: "lots" is no quantity'),
+        (["cq", "a", "--nominal-quota", "x:cpu=lots"], 2, 'resources[0].nominalQuota: "lots" is not a quantity'),
         (["cq", "a", "--nominal-quota", "x:cpu=1;memory=1,y:cpu=1"], 2, '"cpu" is covered already'),
         (["cq", "A_B"], 2, 'metadata.name: "A_B" is no name'),
         (["cq", "a", "--namespace-selector", "x"], 2, '--namespace-selector: "x" is not KEY=VALUE'),

@@ -128,7 +128,7 @@ def test_policy_can_be_set_as_json_in_the_environment(monkeypatch):
         ),
         (
             "resources: {transformations: [{input: cpu, outputs: {credits: many}}]}",
-            'resources.transformations[0].outputs.credits in {}:1: "many" is no quantity',
+            'resources.transformations[0].outputs.credits in {}:1: "many" is not a quantity',
         ),
         ("resources: {quotaCheckStrategy: Maybe}", "resources.quotaCheckStrategy in {}:1: "),
     ],

@@ -219,7 +219,7 @@ RESOURCES_PATH = "spec.resourceGroups[0].flavors[1].resources"
     ("document", "path", "value", "field", "message"),
     [
         (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "-5", f"{RESOURCES_PATH}[0].nominalQuota", "not be negative"),
-        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "lots", f"{RESOURCES_PATH}[0].nominalQuota", "no quantity"),
+        (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "lots", f"{RESOURCES_PATH}[0].nominalQuota", "not a quantity"),
         (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", "1e40", f"{RESOURCES_PATH}[0].nominalQuota", "more than can be"),
         (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", None, f"{RESOURCES_PATH}[0].nominalQuota", "is required"),
         (CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", True, f"{RESOURCES_PATH}[0].nominalQuota", "must be a quantity"),
@@ -341,7 +341,7 @@ def test_topologies_of_all_versions_of_kueue_are_read(version):
         ([], "spec.levels", "must have at least 1 entries"),
         (["rack", "rack"], "spec.levels[1].nodeLabel", '"rack" is a level already; name each level once'),
         (["kubernetes.io/hostname", "rack"], "spec.levels[0].nodeLabel", "can only be the last level"),
-        (["a b"], "spec.levels[0].nodeLabel", "is no qualified name"),
+        (["a b"], "spec.levels[0].nodeLabel", "is not a qualified name"),
     ],
 )
 def test_levels_of_a_topology_are_few_different_and_end_with_the_hostname(labels, path, message):

@@ -77,7 +77,7 @@ def test_malformed_quantity_is_refused_with_its_field(text):
         amount("cpu", text, field="spec.quota")
     ((field, message),) = caught.value.causes
     assert field == "spec.quota"
-    assert "is no quantity" in message
+    assert "is not a quantity" in message
 
 
 @pytest.mark.parametrize("value", [None, True, [], {}])
@@ -160,7 +160,7 @@ def test_parser_agrees_with_an_independent_implementation(text):
 
 @pytest.mark.parametrize("text", ["\u0661", "1\n", "9" * 65, "1\u00a0"])
 def test_non_ascii_multiline_or_very_long_quantity_is_refused(text):
-    with pytest.raises(InvalidQuantity, match="is no quantity"):
+    with pytest.raises(InvalidQuantity, match="is not a quantity"):
         parse_quantity(text)
 
 

@@ -243,7 +243,8 @@ def workload_history_lines(history: Story) -> list[str]:
     for index, transition in enumerate(history.transitions):
         if (fold := folds.get(index)) is not None:
             until = history.transitions[fold.last].at
-            whom = f", preempted for {fold.preemptors} different workload(s)" if fold.preemptors else ""
+            others = "another workload" if fold.preemptors == 1 else f"{fold.preemptors} different workloads"
+            whom = f", preempted for {others}" if fold.preemptors else ""
             lines.append(
                 f"{transition.at:%Y-%m-%d %H:%M:%S}  ...        admitted and evicted {fold.rounds} times{whom}, until "
                 f"{until:%Y-%m-%d %H:%M:%S} (all events: -o yaml)"

@@ -69,7 +69,7 @@ def check_place(workload: RowMapping, place: Place, *, is_moved: bool) -> None:
     if place.before == workload["uid"]:
         raise InvalidObject([("spec.order.before", "is the workload itself; name another one")], subject=subject)
     if workload["state"] == State.ADMITTED and not is_moved:
-        message = "it is admitted and does not wait: only what waits has a place in the line"
+        message = "it is admitted and does not wait: only what waits has a place in the queue"
         raise InvalidObject([("spec.order", message)], subject=subject)
 
 

@@ -107,7 +107,7 @@ function ActionDialog({ action, name, workloads, onClose, onDone }) {
     if (failed.length) throw new ApiError(failed[0].error.status, `${failed.length === workloads.length ? "Nothing was changed" : `${failed.length} of ${workloads.length} were not changed`}. ${keyOf(failed[0].workload)}: ${failed[0].error.message}`);
     return null;
   };
-  const blocked = name === "move" && !value ? "Choose a LocalQueue to see what would follow."
+  const blocked = name === "move" && !value ? "Choose a LocalQueue to see the effects."
     : name === "prioritise" && !(/^-?\d{1,10}$/.test(value) && Number(value) >= LEAST_PRIORITY && Number(value) <= MOST_PRIORITY) ? "Give a whole number, such as 100." : "";
   const inputs = name === "move" ? html`<label class="field"><span>LocalQueue</span><select value=${value} onChange=${(event) => setValue(event.currentTarget.value)}><option value="">Choose …</option>
       ${choices.filter((choice) => !workloads.every(({ spec }) => spec.queueName === choice.value)).map((choice) => html`<option key=${choice.value} value=${choice.value}>${choice.text}</option>`)}</select></label>`

@@ -73,7 +73,7 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
       <button type="submit" form="change" class=${`button ${danger ? "danger" : "primary"}`} disabled=${!ready}>${busy ? "Applying …" : action}</button>`}>
     <form id="change" onSubmit=${apply}>
       ${children}${inputs}
-      <h3>What would follow</h3>
+      <h3>Effects</h3>
       ${blocked ? html`<p class="soft">${blocked}</p>` : !known ? html`<${Loading} lines=${2} />` : preview.error ? html`<${Failure} error=${preview.error} retry=${PASSING.includes(preview.error.status) && again} />`
         : preview.impact ? html`<${Impact} impact=${preview.impact} />${note && html`<p class="soft small">${note}</p>`}` : html`<${Empty} title="No preview">The server gave none.<//>`}
       <label class="field"><span>Reason</span><textarea required value=${reason} placeholder="Why, for those who look it up later" onInput=${(event) => setReason(event.currentTarget.value)}></textarea>
@@ -121,7 +121,7 @@ export function QuotaDialog({ queue, onClose }) {
   const same = JSON.stringify(groups) === JSON.stringify(queue.spec.resourceGroups || []);
   const blocked = wrong ? `${wrong.flavor}, ${resourceName(wrong.resource.name)}: give an amount such as 16, 500m or 64Gi${wrong.resource.nominalQuota === undefined ? "; the nominal quota cannot be empty" : ""}.`
     : !rows.length ? "The ClusterQueue has no resource groups. Add them to its manifest, with `sluice edit` or `sluice apply`."
-    : same ? "Change an amount to see what would follow." : "";
+    : same ? "Change an amount to see the effects." : "";
   const send = (options) => patch(path("clusterqueues", queue.metadata.name), { metadata: { resourceVersion: version }, spec: { resourceGroups: groups } }, options);
   return html`<${ChangeDialog} title=${`Quota of ${queue.metadata.name}`} send=${send} blocked=${blocked} revision=${JSON.stringify(groups)} onClose=${onClose} inputs=${html`
     <div class="table-box" tabindex="0" role="region" aria-label="Amounts"><table class="inputs"><thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th>${FIELDS.map(([field, text]) => html`<th scope="col" key=${field}>${text}</th>`)}</tr></thead>
