@@ -58,6 +58,7 @@ _COMMANDS = {
     "rollback": _Command("admission.cli.commands.history", "Roll back a queue object to an earlier revision."),
     "stop": _Command("admission.cli.commands.stop", "Stop admission in a ClusterQueue or LocalQueue."),
     "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
+    "budget": _Command("admission.cli.commands.budget", "Grant hours to a Budget, or take some away."),
     "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
     "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold or deactivated."),
     "move": _Command("admission.cli.commands.workloads", "Move Jobs to another LocalQueue."),
@@ -85,7 +86,7 @@ _GROUPS = {
     ),
     "Queues and quota": (
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
-        *("report", "whatif", "simulate"),
+        *("report", "budget", "whatif", "simulate"),
     ),
     "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),

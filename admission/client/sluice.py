@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
     from admission.model.queues import (
         AdmissionCheck,
+        Budget,
         ClusterQueue,
         Cohort,
         LocalQueue,
@@ -178,6 +179,11 @@ class Sluice:
     def topologies(self) -> Collection[Topology]:
         """Topologies, levels of node labels."""
         return self._of_kind("Topology")
+
+    @property
+    def budgets(self) -> Collection[Budget]:
+        """Budgets, hours of resources in a period."""
+        return self._of_kind("Budget")
 
     @property
     def workloads(self) -> Workloads:

@@ -20,8 +20,8 @@ import orjson
 from admission.cluster.events import EventRecorder
 from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
+from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
-from admission.controller.decisions.policy_seeds import policy_seeds
 from admission.controller.decisions.undecidable import undecidable
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
@@ -35,9 +35,12 @@ from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.controller.workloads.renderings import sources_first
 from admission.controller.workloads.sender import Sender
+from admission.engine import BudgetsSpent
 from admission.model import sentences
 from admission.model.errors import SluiceError
+from admission.model.queues import Budget
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
+from admission.store.policy_seeds import policy_seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -206,6 +209,7 @@ class Controller:
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
+                group.create_task(BudgetReports(self._store, self.events, self.engine).run(), name="budgets")
                 await self._loop()
         finally:
             self._recovered.clear()
@@ -398,6 +402,17 @@ class Controller:
             if pause is not None:
                 self._timer.set(pause, self.inbox.wake)
 
+    async def _seed_policies(self) -> None:
+        """Read what policies have to know of the past, because a queue object has changed.
+
+        Nothing else changes meanwhile, and all that has happened is committed first: so memory and ledger agree.
+        """
+        await self._committer.commit(self._state.batch, self._leader.isolation, known=self._revision, epoch=self._epoch)
+        objects = await self._store.queues.list(Budget.kind)
+        for event in await policy_seeds(self._store, self.policy, objects, now=self._state.now):
+            if isinstance(event, BudgetsSpent):
+                self._state.observe(event)
+
     def _process_inbox(self) -> None:
         """Process the messages that are in the inbox now."""
         self._state.now = self._clock()
@@ -412,6 +427,8 @@ class Controller:
         self._state.now = self._clock()
         self._leader.dispatcher.queue_objects(versions)
         self._nodes_and_pods.follow(self.context.flavors)
+        if self._state.engine.lacks_history:
+            await self._seed_policies()
         self._leader.dispatcher.orders_and_checks(orders)
         self._revision = max(self._revision, revision)
         self._orders_processed.set()

@@ -30,6 +30,7 @@ from admission.engine.events import (
 from admission.engine.explain import Explanation, Holder
 from admission.engine.lacks import Lack, needed_now, raises_for
 from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
+from admission.engine.policies.budgets import BudgetAccounts, Budgets, BudgetsSpent
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.policies.user_limits import UserLimit, UserLimits
 from admission.engine.preemption_hints import PreemptionHint
@@ -40,6 +41,9 @@ __all__ = [
     "AdmissionFairSharing",
     "AdmissionPolicy",
     "Admit",
+    "BudgetAccounts",
+    "Budgets",
+    "BudgetsSpent",
     "ChecksReady",
     "Decisions",
     "Engine",

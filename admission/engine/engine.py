@@ -325,6 +325,11 @@ class Engine:
         """Seconds of the ledger's past that `seed` needs; 0: none."""
         return self._registry.policies.history
 
+    @property
+    def lacks_history(self) -> bool:
+        """Whether a policy needs past admissions since a queue object has changed (see `policy_events`)."""
+        return any(policy.lacks_history for policy in self._registry.policies.all)
+
     def seed(self, admissions: list[PastAdmission], *, now: float) -> None:
         """Pass past admissions to the policies, in one or more calls: after queue objects, before workloads."""
         self._registry.now = now

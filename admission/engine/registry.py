@@ -324,7 +324,7 @@ class Registry:
                 if self.placed is not None:
                     self.placed.topologies.levels[item.name] = item.spec.labels
                     self.objects_changed = True
-            case _:  # see `decisive_part`, which has to name what is used here
+            case _:  # see `decisive_part`, which has to name what is used here, and by policies
                 pass
 
     def _delete(self, event: QueueObjectDeleted) -> None:

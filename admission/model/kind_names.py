@@ -22,10 +22,11 @@ LOCAL_QUEUE: Final = KindNames("LocalQueue", "localqueues", ("lq", "queue", "que
 WORKLOAD_PRIORITY_CLASS: Final = KindNames("WorkloadPriorityClass", "workloadpriorityclasses", ("wpc",))
 ADMISSION_CHECK: Final = KindNames("AdmissionCheck", "admissionchecks", ("ac",))
 TOPOLOGY: Final = KindNames("Topology", "topologies", ("topo",))
+BUDGET: Final = KindNames("Budget", "budgets", ("bud",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    SUBSCRIPTION,
+    BUDGET, SUBSCRIPTION,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

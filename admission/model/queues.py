@@ -23,6 +23,7 @@ from admission.model.base import (
     OptionalQualifiedName,
     QualifiedName,
 )
+from admission.model.budgets import BudgetSpec
 from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
 from admission.model.references import Reference
 from admission.model.subscriptions import SubscriptionSpec
@@ -388,6 +389,26 @@ class Topology(_Named):
     """The levels."""
 
 
+class Budget(_Named):
+    """Hours of resources that workloads may use in a period. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.BUDGET
+    references = (
+        Reference("Budget", "spec.parent"),
+        Reference("ClusterQueue", "spec.scope.clusterQueues[]", needed=False),
+        Reference("ResourceFlavor", "spec.resources[].flavors[]", needed=False),
+    )
+
+    spec: BudgetSpec
+    """The workloads, the hours, and the period."""
+
+    @model_validator(mode="after")
+    def _not_its_own_parent(self) -> Self:
+        if self.spec.parent == self.name:
+            raise FieldFaultsError([("spec.parent", "must not be the Budget itself")])
+        return self
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -405,6 +426,7 @@ QueueObject: TypeAlias = (
     | WorkloadPriorityClass
     | AdmissionCheck
     | Topology
+    | Budget
     | Subscription
 )
 QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
@@ -415,6 +437,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Cohort,
     ClusterQueue,
     LocalQueue,
+    Budget,
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""

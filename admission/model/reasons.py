@@ -30,6 +30,9 @@ WAITING: Final = (
            "Waiting; looking at the pods of the workload that was admitted last", own=True),
     Reason("UserLimitReached", "`userLimits`: its user has as much admitted as one user may; the message has the "
            "numbers", "Waiting until own workloads end; a higher limit for the user", own=True),
+    Reason("BudgetExhausted", "A Budget has too few hours left for it in the period, or reserves hours until the time "
+           "limit, and it has none; the message has the numbers", "Waiting for the next period; a shorter time limit; "
+           "`sluice budget grant` by an admin", own=True),
     Reason("ExceedsMaxQuota", "It requests more than its ClusterQueue can ever use",
            "Requesting less; raising the limit that the message names"),
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "

@@ -88,6 +88,8 @@ class Workload:
     """Time since when it counts as waiting, after an eviction for its own fault (PodsReadyTimeout); None: `created`."""
     replaces: str = ""
     """Uid of the admitted workload of which this is a larger or smaller version, and whose quota it takes over."""
+    max_seconds: int | None = None
+    """The time limit that its user has set: it is stopped when it has run for so long; None: none."""
     may_preempt: bool = True
     """Whether preemption for it is permitted (Kueue's preemption gates)."""
     rank_priority: int | None = None

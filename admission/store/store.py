@@ -13,6 +13,7 @@ from admission.model.errors import StoreError
 from admission.store import dump, retention
 from admission.store.audit_log import Audit
 from admission.store.browser_sessions import BrowserSessions
+from admission.store.budget_sums import BudgetSums
 from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, keep_private
 from admission.store.database.disk import check_room, check_same_file, file_of
@@ -75,6 +76,8 @@ class Store:
         """Browser sessions of the dashboard."""
         self.start_estimates = StartEstimates(database)
         """The latest estimated starts."""
+        self.budget_sums = BudgetSums(database)
+        """What Budgets had left a short time ago."""
         self._database = database
         self._clock = clock
         self.now = LeaderClock(clock, elapsed)

@@ -39,5 +39,10 @@ def topology(name: str, *levels: str) -> dict[str, Any]:
     return manifest("Topology", name, spec={"levels": [{"nodeLabel": level} for level in levels]})
 
 
+def budget(name: str, hours: int, **spec: Any) -> dict[str, Any]:
+    resources = [{"name": "nvidia.com/gpu", "hours": hours}]
+    return manifest("Budget", name, spec={"scope": {}, "resources": resources, "period": {"every": "Month"}, **spec})
+
+
 def priority_class(name: str, value: int) -> dict[str, Any]:
     return manifest("WorkloadPriorityClass", name, value=value)

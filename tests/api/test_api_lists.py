@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 from api_client import TOKEN, on_both_databases, serving
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class, topology
+from queue_manifests import (
+    admission_check,
+    budget,
+    cluster_queue,
+    cohort,
+    flavor,
+    local_queue,
+    priority_class,
+    topology,
+)
 from workload_records import NOW, record
 
 from admission.api.resources import pagination
@@ -165,6 +174,8 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
         ("admissionchecks", admission_check("one"), ["Name", "Controller", "Active", "Age"],
          ["one", "example.com/budget", "Unknown"]),
         ("topologies", topology("one", "block", "rack"), ["Name", "Levels", "Age"], ["one", "block,rack"]),
+        ("budgets", budget("one", 100), ["Name", "Period", "Hours", "Spent", "Reserved", "Left", "Ends", "Age"],
+         ["one", "Month", "", "", "", "", None]),
     ],
 )  # fmt: skip
 async def test_queue_objects_are_served_as_tables(api, path, document, columns, cells):

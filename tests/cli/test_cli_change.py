@@ -254,3 +254,35 @@ async def test_edit_with_a_missing_editor_fails_without_a_traceback(sluice, queu
     done = await sluice("edit", "cq/team-a", EDITOR="/nonexistent/editor", VISUAL="")
     assert done.exit_code == 1
     assert "Traceback" not in done.output
+
+
+BUDGET = """
+apiVersion: sluice.dev/v1
+kind: Budget
+metadata: {name: ml}
+spec: {scope: {}, resources: [{name: cpu, hours: 100}], period: {every: Month}}
+"""
+
+
+async def test_grants_are_kept_in_the_budget_with_their_reasons_and_in_its_history(sluice, tmp_path):
+    file = tmp_path / "budget.yaml"
+    file.write_text(BUDGET)
+    assert (await sluice("apply", "-f", str(file))).exit_code == 0
+    refused = await sluice("budget", "grant", "ml", "20")
+    assert (refused.exit_code, "a grant needs a reason" in refused.stderr) == (2, True)
+    for hours, reason in (("20", "deadline"), ("-2.5", "paid twice")):
+        granted = await sluice("budget", "grant", "ml", hours, "--day", "2026-11-28", "--reason", reason)
+        assert granted.exit_code == 0, granted.stderr
+    assert "-2.5 hours of cpu for the period of 2026-11-28" in granted.stdout
+    await sluice("budget", "grant", "ml", "7", "--reason", "not really", "--dry-run")
+    shown = json.loads((await sluice("get", "budget", "ml", "-o", "json")).stdout)
+    assert shown["spec"]["grants"] == [
+        {"day": "2026-11-28", "hours": "20", "resource": "cpu", "reason": "deadline"},
+        {"day": "2026-11-28", "hours": "-2.5", "resource": "cpu", "reason": "paid twice"},
+    ]
+    history = await sluice("history", "budget/ml")
+    assert "paid twice" in history.stdout
+    rolled_back = await sluice("rollback", "budget/ml", "--reason", "mistake")
+    assert rolled_back.exit_code == 0, rolled_back.stderr
+    unknown = await sluice("budget", "grant", "ml", "1", "--resource", "gpu", "--reason", "x")
+    assert (unknown.exit_code, '"gpu" is not among the resources' in unknown.stderr) == (1, True)

@@ -218,6 +218,7 @@ def _compare_with_the_document(text: str) -> None:
     only_there = {"sluice_cluster_queue_weighted_share", "sluice_cohort_weighted_share"}  # with fair sharing
     only_there |= {"sluice_audit_last_differences", "sluice_audit_timestamp_seconds"}  # after the first audit
     only_there |= {name for name in written if name.startswith("sluice_topology_")}  # with a Topology
+    only_there |= {"sluice_budget_hours"}  # with a Budget
     assert written.keys() - only_there == exposed.keys()
     for name, (kind, labels, said) in exposed.items():
         assert (kind, said) == (written[name][0], written[name][2])

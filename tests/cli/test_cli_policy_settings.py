@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,11 +11,13 @@ from admission.cli.configuration.policy_settings import AdmissionFairSharingSett
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.controller.state.policy import Policy, WaitForPodsReady
-from admission.engine import AdmissionFairSharing, UserLimit, UserLimits
+from admission.engine import AdmissionFairSharing, Budgets, UserLimit, UserLimits
+
+DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(),)))
 
 
 def test_settings_without_a_policy_give_the_default_policy():
-    assert load_settings({}).policy() == Policy()
+    assert load_settings({}).policy() == DEFAULT
 
 
 def test_kueue_configuration_becomes_the_policy(config):
@@ -42,7 +45,10 @@ def test_kueue_configuration_becomes_the_policy(config):
     engine = policy.engine
     assert engine.fair_sharing
     assert engine.preemption_strategies == ("LessThanInitialShare",)
-    assert engine.policies == (AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),)
+    assert engine.policies == (
+        Budgets(),
+        AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),
+    )
     assert engine.ignore_undeclared
     assert engine.accounting.excluded_prefixes == ("example.com",)
     (rule,) = engine.accounting.transformations
@@ -73,7 +79,7 @@ def test_recovery_timeout_defaults_to_the_timeout_and_0s_disables_it(config, tex
 
 def test_enable_false_disables_a_policy(config):
     file = config("waitForPodsReady: {enable: false, timeout: 5m}\nfairSharing: {enable: false}\n")
-    assert load_settings({}, config=file).policy() == Policy()
+    assert load_settings({}, config=file).policy() == DEFAULT
 
 
 def test_policy_can_be_set_as_json_in_the_environment(monkeypatch):
@@ -156,7 +162,7 @@ def test_limits_of_users_become_a_policy_after_admission_fair_sharing(config):
         - {workloads: 2, resources: {nvidia.com/gpu: 8, cpu: 1500m}}
         - {clusterQueue: a, users: [ann, bob], workloads: 1}
         """
-    _, limits = load_settings({}, config=config(written)).policy().engine.policies
+    _, _, limits = load_settings({}, config=config(written)).policy().engine.policies
     assert limits == UserLimits(
         (UserLimit(workloads=2, resources={"nvidia.com/gpu": 8, "cpu": 1500}), UserLimit("a", ("ann", "bob"), 1))
     )

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from store_examples import admission, admitted, requeued, workload
 
-from admission.controller.decisions.policy_seeds import policy_seeds
 from admission.engine import AdmissionFairSharing, Policy
 from admission.engine.policies.admission_fair_sharing import UsageAverages
 from admission.model.queues import ClusterQueue
+from admission.store.policy_seeds import policy_seeds
 from admission.store.records import Changes, Resized
 
 SHARING = AdmissionFairSharing(half_life=3600.0, sampling_interval=300.0)

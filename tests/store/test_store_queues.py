@@ -25,6 +25,7 @@ from admission.model.errors import InvalidObject
 from admission.model.queues import (
     QUEUE_OBJECTS,
     AdmissionCheck,
+    Budget,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -67,8 +68,16 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         "spec": {"receiver": "pager", "events": ["Admitted"], "pendingLongerThanSeconds": 60, "user": "alice"},
     })  # fmt: skip
     racks = Topology.model_validate({"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}})
+    hours = Budget.model_validate({
+        "metadata": {"name": "ml"},
+        "spec": {
+            "parent": "all", "scope": {"users": ["ann"]}, "period": {"every": "Month", "timeZone": "Europe/Berlin"},
+            "resources": [{"name": "cpu", "hours": "10", "flavors": ["default"]}],
+            "grants": [{"day": "2026-11-28", "resource": "cpu", "hours": "-2.5", "reason": "paid twice"}],
+        },
+    })  # fmt: skip
     queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (racks, flavor(), priority_class("high", 1000), check, *queues, told)
+    objects = (racks, flavor(), priority_class("high", 1000), check, *queues, hours, told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from admission.api.kinds.admission_checks import ADMISSION_CHECK
+from admission.api.kinds.budgets import BUDGET
 from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
 from admission.api.kinds.cohorts import COHORT
 from admission.api.kinds.local_queues import LOCAL_QUEUE
@@ -25,6 +26,7 @@ KINDS: Final = MappingProxyType(
             TOPOLOGY,
             WORKLOAD_PRIORITY_CLASS,
             ADMISSION_CHECK,
+            BUDGET,
             SUBSCRIPTION,
         )
     }

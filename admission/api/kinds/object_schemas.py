@@ -106,6 +106,43 @@ class AdmissionCheckStatus(Model):
     """Only in responses to a dry run: the effect on workloads."""
 
 
+class BudgetPeriodStatus(Model):
+    """The present period of a Budget."""
+
+    start: str
+    """When it began (RFC 3339); of a rolling period, the day began."""
+    end: str
+    """When it ends, and the next one begins."""
+
+
+class BudgetResourceStatus(Model):
+    """Hours of a resource."""
+
+    name: str
+    """The resource."""
+    flavors: tuple[str, ...] | None = None
+    """The ResourceFlavors whose usage counts; not given: all."""
+    hours: str
+    """Hours given in the period, with grants."""
+    spent: str
+    """Hours charged so far."""
+    reserved: str
+    """Hours that running workloads may still use, with `enforcement: Reserve`."""
+    left: str
+    """Hours that are neither spent nor reserved; negative if the Budget is overdrawn."""
+
+
+class BudgetStatus(Model):
+    """Status of a Budget, as the leader has written it a few seconds ago; without `period` it has not yet."""
+
+    period: BudgetPeriodStatus | None = None
+    """The present period."""
+    resources: tuple[BudgetResourceStatus, ...] = ()
+    """The hours, in the order of the spec."""
+    impact: Impact | None = None
+    """Only in responses to a dry run: the effect on workloads."""
+
+
 class QueueObjectStatus(Model):
     """Status of kinds that have one in responses to a dry run only."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from admission.api.kinds.descriptor import WarningContext, no_receiver_fault
 from admission.engine import Engine, Policy, WorkloadPending
+from admission.store.policy_seeds import policy_seeds
 from admission.store.workloads.replay import events
 
 if TYPE_CHECKING:
@@ -100,11 +101,17 @@ class Engines:
         """Build an engine from the database, for the caller alone; return it with the events of pending workloads."""
         state = await self._store.load()
         leading = self._controller.engine()
+        policy = self._controller.policy
+        seeds = (
+            await policy_seeds(self._store, policy, state.queue_objects, now=self._clock())
+            if leading is None
+            else leading.policy_events()
+        )
         replayed = [
-            *(() if leading is None else leading.policy_events()),
+            *seeds,
             *events(state, self._controller.namespaces()),
         ]
-        engine = await asyncio.to_thread(_build, self._controller.policy, replayed, self._clock())
+        engine = await asyncio.to_thread(_build, policy, replayed, self._clock())
         return engine, [event for event in replayed if isinstance(event, WorkloadPending)]
 
     async def _mirrored(self) -> Engine:

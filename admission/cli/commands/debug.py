@@ -40,6 +40,7 @@ _TYPES: Final = (
     "workloadpriorityclasses",
     "admissionchecks",
     "topologies",
+    "budgets",
     "subscriptions",
     "workloads",
 )

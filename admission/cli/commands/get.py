@@ -148,9 +148,9 @@ def get(
     """Display queue objects and workloads.
 
     TYPE is clusterqueues (cq), cohorts (co), localqueues (lq), resourceflavors (rf),
-    workloadpriorityclasses (wpc), admissionchecks (ac), topologies (topo), subscriptions
-    (sub) or workloads (wl), or several of them, separated by commas. The NAME of a
-    workload may be that of its Job.
+    workloadpriorityclasses (wpc), admissionchecks (ac), topologies (topo), budgets (bud),
+    subscriptions (sub) or workloads (wl), or several of them, separated by commas. The
+    NAME of a workload may be that of its Job.
 
     Finished workloads are included with --all, if they are named, or if
     --field-selector selects a status.state.

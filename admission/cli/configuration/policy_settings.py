@@ -9,7 +9,15 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from admission.controller.state.policy import Policy, WaitForPodsReady
-from admission.engine import Accounting, AdmissionFairSharing, TopologyRules, Transformation, UserLimit, UserLimits
+from admission.engine import (
+    Accounting,
+    AdmissionFairSharing,
+    Budgets,
+    TopologyRules,
+    Transformation,
+    UserLimit,
+    UserLimits,
+)
 from admission.engine import Policy as EnginePolicy
 from admission.engine.topology.placement import Rules as PlacementRules
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
@@ -229,7 +237,8 @@ def policy(
 ) -> Policy:
     """Return the policy of the controller and its engine that these settings describe."""
     rules = PlacementRules(balanced=topology.balanced_placement, prefers=topology.respect_node_affinity_preferred)
-    engine: dict[str, Any] = {"topology": TopologyRules(rules)}
+    # Budgets come first: a time at which they are asked again passes only when they are asked.
+    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": (Budgets(),)}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:
@@ -238,9 +247,9 @@ def policy(
             sampling_interval=admission_fair_sharing.usage_sampling_interval,
             resource_weights=admission_fair_sharing.resource_weights,
         )
-        engine["policies"] = (usage,)
+        engine["policies"] = (*engine["policies"], usage)
     if user_limits:
-        engine["policies"] = (*engine.get("policies", ()), UserLimits(tuple(one.limit() for one in user_limits)))
+        engine["policies"] = (*engine["policies"], UserLimits(tuple(one.limit() for one in user_limits)))
     if resources is not None:
         engine["ignore_undeclared"] = resources.quota_check_strategy == "IgnoreUndeclared"
         engine["accounting"] = Accounting(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import GaugeMetricFamily
 
-from admission.engine import RecentUsage
+from admission.engine import BudgetAccounts, RecentUsage
+from admission.model.budgets import HOUR
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def queue_families(
         *_of_quota(queues, held),
         *_of_local_queues(engine, queues, counts, held),
         _of_usage(engine),
+        *_of_budgets(engine),
         *_of_cohorts(queues, cohorts, counts, held),
         *(_of_shares(engine, queues) if fair_sharing else ()),
     ]
@@ -169,6 +171,22 @@ def _of_usage(engine: Engine) -> Metric:
     }
     text = "Weighted recent usage, by which admission fair sharing orders LocalQueues."
     return _gauge("local_queue_admission_fair_sharing_usage", text, ("cluster_queue", "name", "namespace"), usages)
+
+
+def _of_budgets(engine: Engine) -> Iterator[Metric]:
+    hours: dict[Key, float] = {}
+    for policy in engine.policies:
+        if isinstance(policy, BudgetAccounts):
+            for name, _, _, sums in policy.sums():
+                for one in sums:
+                    key = name, one.resource.name, ",".join(one.resource.flavors)
+                    given = {"given": one.limit, "spent": one.spent, "reserved": one.reserved, "left": one.left}
+                    hours.update(
+                        ((*key, state), _plain(one.resource.name, amount) / HOUR) for state, amount in given.items()
+                    )
+    if hours:
+        text = "Hours of a Budget in its present period, in cores, bytes or devices times hours, by state."
+        yield _gauge("budget_hours", text, ("budget", "resource", "flavors", "state"), hours)
 
 
 def _statuses(

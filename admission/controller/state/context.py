@@ -174,6 +174,7 @@ def read(
         api_version=kinds.api_version(seen.kind),
         priority_class=seen.priority_class,
         user=seen.user,
+        max_seconds=seen.max_seconds,
     )
     return Reading(workload, fault)
 
@@ -185,6 +186,7 @@ def _matches(known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], prio
         and known.priority == priority
         and known.priority_class == seen.priority_class
         and known.user == seen.user
+        and known.max_seconds == seen.max_seconds
         and known.created == seen.created
         and known.pod_sets == pod_sets
     )

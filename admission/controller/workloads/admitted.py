@@ -132,7 +132,7 @@ def evaluate(change: WorkloadChange, environment: Environment) -> None:
     if record.state is State.ADMITTED and record.cleared_at is not None:
         if seen.ready or environment.pods_ready is not None:
             _note_readiness(change, seen, environment.pods_ready)
-        has_deadline = environment.pods_ready is not None or seen.max_seconds is not None
+        has_deadline = environment.pods_ready is not None or _max_seconds(record, seen) is not None
         tracked.deadline = _deadline(tracked.record, seen, environment.pods_ready) if has_deadline else None
 
 
@@ -272,9 +272,16 @@ def _ready_deadline(record: WorkloadRecord, policy: WaitForPodsReady | None) -> 
 
 def _run_deadline(record: WorkloadRecord, seen: Observed) -> float | None:
     """Return when the maximum execution time is over (Unix time, s), counting earlier admissions; None: no limit."""
-    if seen.max_seconds is None or record.cleared_at is None:
+    limit = _max_seconds(record, seen)
+    if limit is None or record.cleared_at is None:
         return None
-    return record.cleared_at + max(seen.max_seconds - record.past_seconds, 0.0)
+    return record.cleared_at + max(limit - record.past_seconds, 0.0)
+
+
+def _max_seconds(record: WorkloadRecord, seen: Observed) -> int | None:
+    """Return the time limit: not more than when it was admitted, by which Budgets have reserved hours for it."""
+    limits = [limit for limit in (seen.max_seconds, record.workload.max_seconds) if limit is not None]
+    return min(limits, default=None)
 
 
 def _readiness_timed_out(change: WorkloadChange, policy: WaitForPodsReady, environment: Environment) -> None:

@@ -76,9 +76,10 @@ class ActivePolicies:
             policy.observe(event)
             if policy.idle is not was_idle:
                 self._list_active()
-                self._stale = self._reasons_outdated = True
                 for held in holders if was_idle else ():
                     policy.charge(held, restored=True)
+        if self._observing:
+            self.changed()
 
     def events(self) -> list[PolicyEvent]:
         """Return the policies' state, for `observe` in another engine."""

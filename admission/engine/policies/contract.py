@@ -82,6 +82,11 @@ class AdmissionPolicy:
     """Whether it has nothing to decide, so that no method but `observe` and `events` is called. It may change with
     `observe`: workloads that hold quota already are then passed to `charge`, or not to `release`."""
 
+    @property
+    def lacks_history(self) -> bool:
+        """Whether a queue object has changed so that it needs `history`, as events of an engine that was seeded."""
+        return False
+
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Process the admissions of the last `history` seconds: before any workload, in one or more calls.
 

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0009"
+SCHEMA_VERSION = "0010"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -162,6 +162,7 @@ workloads = Table(
     Column("first_revision", BigInteger, nullable=False, server_default="0", comment="That which wrote it first"),
     Column("api_version", Text, nullable=False, server_default="batch/v1", comment="GROUP/VERSION of its object"),
     Column("eviction", JSON(none_as_null=True), comment="Reason, message and time of its last eviction"),
+    Column("max_seconds", Integer, comment="Its time limit; NULL: none, or it is not known"),
     # Covers the order of lists and all columns that they can be filtered by: no other rows are read for a page.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),
@@ -308,6 +309,16 @@ browser_sessions = Table(
     Column("began_at", Instant, nullable=False),
     Column("ends_at", Instant, nullable=False),
     comment="Who is signed in to the dashboard; not part of an export",
+    info={"exported": False},
+)
+
+budget_sums = Table(
+    "budget_sums",
+    metadata,
+    Column("budget", Text, primary_key=True),
+    Column("at", Instant, nullable=False, comment="When it was written, by the leader"),
+    Column("sums", JSON, nullable=False, comment="The period; by resource what is given, spent, reserved; alerts"),
+    comment="What Budgets had left a short time ago, for their status; the accounts are computed from the ledger",
     info={"exported": False},
 )
 

@@ -20,10 +20,12 @@ async def policy_seeds(
     """Return the policy events that a new engine has to receive before its workloads. Raises DatabaseUnavailable."""
     # A temporary engine reads the ledger, as the read may fail halfway: the engine in use never has a part of it.
     engine = Engine(policy)
-    if not engine.history:
+    if not policy.policies:
         return []
     for obj in objects:
         engine.observe(QueueObjectChanged(obj), now=now)
+    if not engine.history:
+        return []
     async for admissions in store.past_admissions(since=now - engine.history):
         engine.seed(admissions, now=now)
     return engine.policy_events()

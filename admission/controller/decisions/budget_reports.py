@@ -1,0 +1,110 @@
+"""Reports of what Budgets have left: their status in the database, and Events when half, 80 % or all of it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from admission.cluster.events import Reference
+from admission.engine import BudgetAccounts
+from admission.model.budgets import hours_text
+from admission.model.errors import StoreError
+from admission.model.queues import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from admission.cluster.events import EventRecorder
+    from admission.engine import Engine
+    from admission.model.budgets import Sum
+    from admission.store.records import Document
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 10.0
+"""Seconds between two reports."""
+LEVELS: Final = (100, 80, 50)
+"""Percentages of the hours at which an Event is written, the highest first."""
+
+
+class BudgetReports:
+    """Reports of the leader. `engine` returns its engine, or None while it decides nothing."""
+
+    def __init__(self, store: Store, events: EventRecorder, engine: Callable[[], Engine | None]) -> None:
+        self._store = store
+        self._events = events
+        self._engine = engine
+        self._saved: dict[str, Document] | None = None
+        """What was saved last; None: it is not known."""
+        self._alerted: dict[tuple[str, str, int], int] = {}
+        """(Budget, resource, start of the period) to the highest level that an Event was written for."""
+
+    async def run(self) -> None:
+        """Report every `INTERVAL` seconds until cancelled."""
+        while True:
+            try:
+                await self.report()
+            except StoreError as error:
+                log.warning("the status of Budgets is not written: %s", error)
+            await asyncio.sleep(INTERVAL)
+
+    async def report(self) -> None:
+        """Write the status of all Budgets if it has changed, and due Events. Raises StoreError."""
+        engine = self._engine()
+        if engine is None or engine.lacks_history:
+            return
+        if self._saved is None:
+            self._saved = await self._store.budget_sums.load()
+        found: dict[str, Document] = {}
+        reached: list[tuple[str, str, int, int, str]] = []
+        for accounts in engine.policies:
+            if isinstance(accounts, BudgetAccounts):
+                for name, _, bounds, sums in accounts.sums():
+                    found[name] = _document(bounds, sums)
+                    reached += self._reached(name, bounds[0], sums)
+        if found != self._saved:
+            await self._store.budget_sums.save(found, at=self._store.now())
+            self._saved = found
+        if reached:
+            uids = {each.name: each.metadata.uid or "" for each in await self._store.queues.list(Budget.kind)}
+            for name, resource, begins, level, note in reached:
+                self._alerted[name, resource, begins] = level
+                regarding = Reference("sluice.dev/v1", Budget.kind, name, uids.get(name, ""))
+                log.warning("%s", note)
+                self._events.record(
+                    regarding, reason=f"BudgetUsed{level}", action="Charge", note=note, warning=level >= LEVELS[1],
+                    occasion=f"{resource} {begins}",
+                )  # fmt: skip
+
+    def _reached(self, name: str, begins: int, sums: list[Sum]) -> Iterator[tuple[str, str, int, int, str]]:
+        for each in sums:
+            resource = each.resource.name
+            used = each.limit - each.left
+            level = next((level for level in LEVELS if each.limit and used * 100 >= level * each.limit), 0)
+            if level > self._alerted.get((name, resource, begins), 0):
+                hours = [hours_text(resource, amount) for amount in (used, each.limit)]
+                note = f"Budget {name} has spent or reserved {hours[0]} of {hours[1]} hours of {resource} ({level} %)"
+                yield name, resource, begins, level, note
+
+
+def _document(bounds: tuple[int, int], sums: list[Sum]) -> Document:
+    begins, ends = (datetime.fromtimestamp(each // 1_000_000, UTC) for each in bounds)
+    return {
+        "period": {"start": begins.strftime("%Y-%m-%dT%H:%M:%SZ"), "end": ends.strftime("%Y-%m-%dT%H:%M:%SZ")},
+        "resources": [
+            {
+                "name": each.resource.name,
+                **({"flavors": list(each.resource.flavors)} if each.resource.flavors else {}),
+                **{
+                    field: hours_text(each.resource.name, amount).replace(",", "")
+                    for field, amount in (
+                        ("hours", each.limit), ("spent", each.spent), ("reserved", each.reserved), ("left", each.left)
+                    )
+                },
+            }
+            for each in sums
+        ],
+    }  # fmt: skip

@@ -1,0 +1,547 @@
+"""Budgets: hours of resources that workloads may use in a period, charged as the ledger records their quota.
+
+A Budget charges a workload from its admission until its quota is released: amount times microseconds, in integers, so
+that accounts equal the ledger exactly. With `enforcement: Reserve` it also counts what an admitted workload may still
+use until its time limit; of periods that follow, too, as far as the workload may run into them. What was reserved is
+corrected when the workload ends. If it holds quota longer, because it waited for admission checks or its pods end
+slowly, more is reserved, `_EXTENSION` at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
+from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent, Refusal
+from admission.engine.vocabulary import BUDGET_EXHAUSTED
+from admission.model.budgets import Sum, hours_text
+from admission.model.queues import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from admission.engine.clusterqueue import Held
+    from admission.engine.policies.contract import EngineView, PastAdmission
+    from admission.engine.tree import FlavorResource
+    from admission.model.budgets import BudgetSpec
+    from admission.model.workload import Workload
+
+_MICROSECONDS: Final = 1_000_000
+_EXTENSION: Final = 300 * _MICROSECONDS
+"""What is reserved for a workload that holds quota longer than was reserved, in microseconds."""
+_MOST_SLOTS: Final = 400
+"""Periods, or days of a rolling period, ahead for which usage is reserved: no time limit makes decisions slow."""
+_MOST_CACHED: Final = 10_000
+_NEVER: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Configuration: none, as Budgets are queue objects. Without one it is idle."""
+
+    def start(self, view: EngineView) -> BudgetAccounts:
+        """Create the accounts of an engine, none so far."""
+        return BudgetAccounts(view)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetsSpent(PolicyEvent):
+    """What Budgets have charged so far, without the workloads that hold quota. Times in microseconds."""
+
+    spent: Mapping[str, tuple[str, Mapping[int, Sequence[int]]]]
+    """By Budget: what its history depends on, and by slot the amount times microseconds of each of its resources."""
+    since: Mapping[str, int]
+    """By uid of the workloads that hold quota: since when the ledger has the amounts that they hold."""
+
+
+class _Charge(NamedTuple):
+    """A workload that holds quota."""
+
+    namespace: str
+    user: str
+    cluster_queue: str
+    usage: tuple[tuple[FlavorResource, int], ...]
+    since: int
+    admitted_at: int
+    max_seconds: int | None
+
+
+class _Entry:
+    """What one account charges for a workload that holds quota: amounts, and until when usage is reserved."""
+
+    __slots__ = ("amounts", "ends", "is_open", "since")
+
+    def __init__(self, amounts: Sequence[int], since: int, ends: int) -> None:
+        self.amounts = amounts
+        """For each resource of the Budget."""
+        self.since = since
+        self.ends = ends
+        """Microseconds since the epoch; `since` if nothing is reserved."""
+        self.is_open = True
+
+
+class _Account:
+    """The account of one Budget. Amounts are lists with an item for each entry of `spec.resources`."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: BudgetSpec,
+        history: str,
+        closed: Mapping[int, Sequence[int]],
+        *,
+        is_seeded: bool = True,
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.history = history
+        """What `closed` depends on: scopes, period, and resources."""
+        self.is_seeded = is_seeded
+        """Whether `closed` has all of the ledger's past."""
+        self.reserves = spec.enforcement == "Reserve"
+        self._lines = [(each.name, frozenset(each.flavors)) for each in spec.resources]
+        self.closed: defaultdict[int, list[int]] = defaultdict(self._zeros)
+        """By slot: amount times microseconds of admissions that have ended."""
+        for slot, spent in closed.items():
+            self.closed[slot] = list(spent)
+        self.entries: dict[str, _Entry] = {}
+        """By uid of workloads that hold quota."""
+        self._reserved: defaultdict[int, list[int]] = defaultdict(self._zeros)
+        """By slot, with Reserve: amount times microseconds of `entries`, from their start until their end."""
+        self._rates = self._zeros()
+        """Sums of the amounts of `entries`."""
+        self._offsets = self._zeros()
+        """Sums of amount times start in this slot: at a time t, `entries` have spent rate * t - offset in it."""
+        self._slot = 0
+        self._begins, self._ends = 0, 0
+        """The present slot, with its bounds in microseconds."""
+        self._limits: dict[tuple[int, int], int] = {}
+        """Cache of `_limit`."""
+
+    def _zeros(self) -> list[int]:
+        return [0] * len(self._lines)
+
+    def amounts(self, usage: Iterable[tuple[FlavorResource, int]]) -> list[int]:
+        """Return what a usage has of each resource of the Budget."""
+        found = self._zeros()
+        for (flavor, resource), amount in usage:
+            for number, (name, flavors) in enumerate(self._lines):
+                if resource == name and (not flavors or flavor in flavors):
+                    found[number] += amount
+        return found
+
+    def run_time(self, max_seconds: int | None) -> int | None:
+        """Return the microseconds that are reserved for a workload; None: it has no time limit, and needs one."""
+        seconds = self.spec.assumed_seconds if max_seconds is None else max_seconds
+        return None if seconds is None else seconds * _MICROSECONDS
+
+    # --- accounts
+
+    def follow(self, now: int) -> None:
+        """Enter the slot of `now`."""
+        if self._begins <= now < self._ends:
+            return
+        self._slot = self.spec.period.slot(now)
+        self._begins, self._ends = self.spec.period.bounds(self._slot)
+        if now < self._begins:  # a single period has not begun yet, or is over
+            self._begins, self._ends = now, self._begins
+        elif now >= self._ends:
+            self._begins, self._ends = self._ends, _NEVER
+        oldest = self._slot - self.spec.period.days
+        for slot in [slot for slot in self.closed if slot < oldest]:
+            del self.closed[slot]
+        self._reserved.clear()
+        self._rates, self._offsets = self._zeros(), self._zeros()
+        for entry in self.entries.values():
+            self._count(entry, 1)
+
+    def _count(self, entry: _Entry, sign: int) -> None:
+        """Add or remove an entry, as far as it is after the beginning of the period that counts."""
+        if self.reserves:
+            first = self._first_of_window()
+            for slot, within in self.spec.period.overlaps(max(entry.since, first), entry.ends, most=_MOST_SLOTS):
+                total = self._reserved[slot]
+                for number, amount in enumerate(entry.amounts):
+                    total[number] += sign * amount * within
+            return
+        begins = max(entry.since, self._first_of_window())
+        for number, amount in enumerate(entry.amounts):
+            self._rates[number] += sign * amount
+            self._offsets[number] += sign * amount * begins
+
+    def _first_of_window(self) -> int:
+        """Return the instant from which usage counts now."""
+        return self.spec.period.bounds(self._slot - self.spec.period.days + 1)[0]
+
+    def hold(self, uid: str, entry: _Entry, now: int) -> None:
+        """Charge a workload from now on."""
+        self.follow(now)
+        self.entries[uid] = entry
+        self._count(entry, 1)
+
+    def end(self, uid: str, now: int) -> None:
+        """Stop charging a workload, and correct what was reserved for it."""
+        self.follow(now)
+        entry = self.entries.pop(uid)
+        entry.is_open = False
+        self._count(entry, -1)
+        self.add_past(entry.amounts, entry.since, now)
+
+    def extend(self, entry: _Entry, now: int) -> None:
+        """Reserve more for a workload that holds quota longer than was reserved."""
+        self.follow(now)
+        self._count(entry, -1)
+        entry.ends = now + _EXTENSION
+        self._count(entry, 1)
+
+    def add_past(self, amounts: Sequence[int], begins: int, ends: int) -> None:
+        """Add an admission that has ended, as far as it is in the period that counts."""
+        begins = max(begins, self._first_of_window())
+        for slot, within in self.spec.period.overlaps(begins, ends, most=_MOST_SLOTS):
+            spent = self.closed[slot]
+            for number, amount in enumerate(amounts):
+                spent[number] += amount * within
+
+    # --- questions
+
+    def _limit(self, number: int, slot: int) -> int:
+        """Return the hours of a resource in a slot, in amount times microseconds."""
+        limit = self._limits.get((number, slot))
+        if limit is None:
+            limit = self._limits[number, slot] = self.spec.limit(self.spec.resources[number], slot)
+        return limit
+
+    def refusal(
+        self, workload: Workload, usage: Mapping[FlavorResource, int], now: int, replaced: _Entry | None
+    ) -> tuple[str, int | None] | None:
+        """Return why the workload must not be admitted now, and when that may change by time alone (None: never)."""
+        if self.spec.action == "Warn":
+            return None
+        needed = self.amounts(usage.items())
+        if not any(needed):
+            return None
+        self.follow(now)
+        return self._lacking(workload, needed, now, replaced) if self.reserves else self._spent_up(needed, now)
+
+    def _spent_up(self, needed: Sequence[int], now: int) -> tuple[str, int | None] | None:
+        for number, resource in enumerate(self.spec.resources):
+            if not needed[number]:
+                continue
+            limit = self._limit(number, self._slot)
+            if self._counts_now and self._past(number) + self._running(number, now) >= limit:
+                hours = hours_text(resource.name, limit)
+                return f"Budget {self.name} has spent its {hours} hours of {resource.name}{self._renewal()}", self._ends
+        return None
+
+    def _lacking(
+        self, workload: Workload, needed: Sequence[int], now: int, replaced: _Entry | None
+    ) -> tuple[str, int | None] | None:
+        run_time = self.run_time(workload.max_seconds)
+        if run_time is None:
+            message = f"Budget {self.name} reserves hours until the time limit of a workload, and this one has none"
+            return f"{message}: set the label sluice.dev/max-exec-time-seconds", None
+        period = self.spec.period
+        new = list(period.overlaps(now, now + run_time, most=_MOST_SLOTS))
+        if not new:
+            return None
+        freed = {} if replaced is None else dict(period.overlaps(now, replaced.ends, most=_MOST_SLOTS))
+        for number, amount in enumerate(needed):
+            if not amount:
+                continue
+            before = 0 if replaced is None else replaced.amounts[number]
+            more = {slot: amount * within - before * freed.get(slot, 0) for slot, within in new}
+            for slot in range(new[0][0], new[-1][0] + period.days):
+                left = self._limit(number, slot) - self._window(number, slot)
+                if sum(more.get(slot - day, 0) for day in range(period.days)) > left:
+                    return self._lacks(number, amount * run_time, slot, left), self._retry(slot, left // amount, now)
+        return None
+
+    def _lacks(self, number: int, needed: int, slot: int, left: int) -> str:
+        """Return the message about a resource of which too little is left in a slot."""
+        resource, period = self.spec.resources[number].name, self.spec.period
+        texts = [hours_text(resource, each) for each in (left, self._limit(number, slot), needed)]
+        later = "" if slot == self._slot or period.last_days else f" in its period from {period.label(slot)}"
+        message = f"Budget {self.name} has {texts[0]} of {texts[1]} hours of {resource} left{later}"
+        return f"{message}, this needs {texts[2]}{self._renewal()}"
+
+    def _retry(self, slot: int, lasts: int, now: int) -> int:
+        """Return when a workload may be admitted for which too little is left; that lasts for `lasts` microseconds."""
+        # Near the end of a period most of the workload is in the next one.
+        earlier = self._ends - lasts
+        return earlier if slot == self._slot and earlier > now and self.spec.period.last_days is None else self._ends
+
+    def _renewal(self) -> str:
+        """Return the end of a message: when hours are given anew. Without a number that changes with time."""
+        period = self.spec.period
+        if period.first_day is not None:
+            return f"; it ends after {period.last_day}"
+        if period.last_days is not None:
+            return f"; it counts the last {period.last_days} days"
+        return f"; its next period begins on {period.label(self._slot + 1)}"
+
+    @property
+    def _counts_now(self) -> bool:
+        return self.spec.period.first_day is None or self._slot == 0
+
+    def _past(self, number: int) -> int:
+        return self._sum(self.closed, number, self._slot)
+
+    def _running(self, number: int, now: int) -> int:
+        return max(self._rates[number] * now - self._offsets[number], 0)
+
+    def _window(self, number: int, slot: int) -> int:
+        """Return what is spent or reserved in the days that end with a slot, or in that slot."""
+        return self._sum(self.closed, number, slot) + self._sum(self._reserved, number, slot)
+
+    def _sum(self, by_slot: Mapping[int, Sequence[int]], number: int, slot: int) -> int:
+        return sum(by_slot[day][number] for day in range(slot - self.spec.period.days + 1, slot + 1) if day in by_slot)
+
+    def sums(self, now: int) -> Iterator[Sum]:
+        """Yield what is spent, reserved and left of each resource, at `now`."""
+        self.follow(now)
+        first, counts = self._first_of_window(), self._counts_now
+        for number, resource in enumerate(self.spec.resources):
+            running = sum(
+                entry.amounts[number] * max(now - max(entry.since, first), 0) for entry in self.entries.values()
+            )
+            spent = self._past(number) + (running if counts else 0)
+            reserved = self._window(number, self._slot) - spent if self.reserves and counts else 0
+            yield Sum(resource, self._limit(number, self._slot), spent, max(reserved, 0))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Start and end of the present period, or of a single one, in microseconds."""
+        return self.spec.period.bounds(self._slot)
+
+
+class BudgetAccounts(AdmissionPolicy):
+    """The policy: charges workloads to Budgets, and refuses those for which too few hours are left."""
+
+    def __init__(self, view: EngineView) -> None:
+        self._view = view
+        self.idle = True
+        self._specs: dict[str, BudgetSpec] = {}
+        self._outdated = False
+        """Whether `_accounts` are not those of `_specs`."""
+        self._accounts: dict[str, _Account] = {}
+        self._charging: dict[tuple[str, str, str], tuple[_Account, ...]] = {}
+        """Cache: (ClusterQueue, namespace, user) to the accounts that charge a workload."""
+        self._charges: dict[str, _Charge] = {}
+        """By uid."""
+        self._told = BudgetsSpent({}, {})
+        self._since: dict[str, int] = {}
+        """By uid of workloads that will be charged: since when the ledger has the amounts that they hold."""
+        self._extensions: list[tuple[int, int, _Account, _Entry]] = []
+        """Heap of (end of what is reserved, number, ...)."""
+        self._number = count()
+        self._retries: dict[str, int] = {}
+        """By Budget that has refused workloads: when that may change by time alone, in microseconds."""
+
+    def _now(self) -> int:
+        return round(self._view.now * _MICROSECONDS)
+
+    # --- Budgets, and what they have spent
+
+    def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
+        """Note a changed Budget, or what Budgets have spent."""
+        if isinstance(event, QueueObjectChanged):
+            if not isinstance(event.object, Budget):
+                return
+            spec, now = event.object.spec, self._now()
+            self._specs[event.object.name] = spec
+            first = spec.period.bounds(spec.period.slot(now) - spec.period.days + 1)[0]
+            self.history = max(self.history, (now - first) / _MICROSECONDS, 1.0)
+        elif isinstance(event, QueueObjectDeleted):
+            if event.kind != Budget.kind or self._specs.pop(event.name, None) is None:
+                return
+        elif isinstance(event, BudgetsSpent):
+            self._sync()
+            self._told = event
+            self._since = dict(event.since)
+            for uid in self._charges.keys() & self._since.keys():
+                self._charges[uid] = self._charges[uid]._replace(since=self._since.pop(uid))
+        else:
+            return
+        self._outdated = True
+        self._retries.clear()
+        self.idle = not self._specs
+        if self.idle:
+            self._charges.clear()
+            self._sync()
+
+    @property
+    def lacks_history(self) -> bool:
+        """Whether a Budget is new, or charges other workloads than before."""
+        self._sync()
+        return not all(account.is_seeded for account in self._accounts.values())
+
+    def _sync(self) -> None:
+        """Create the accounts of all Budgets anew if any has changed; what they have spent is kept where it holds."""
+        if not self._outdated:
+            return
+        self._outdated = False
+        children: defaultdict[str, list[str]] = defaultdict(list)
+        for name, spec in self._specs.items():
+            if spec.parent:
+                children[spec.parent].append(name)
+        before, now = self._accounts, self._now()
+        self._accounts, self._charging, self._extensions = {}, {}, []
+        for name, spec in self._specs.items():
+            history = self._history_of(name, children)
+            known = before.get(name)
+            told = self._told.spent.get(name)
+            if told is not None and told[0] == history:
+                account = _Account(name, spec, history, told[1])
+            elif known is not None and known.history == history:
+                account = _Account(name, spec, history, known.closed, is_seeded=known.is_seeded)
+            else:
+                account = _Account(name, spec, history, {}, is_seeded=False)
+            account.follow(now)
+            self._accounts[name] = account
+        unknown = {name: told for name, told in self._told.spent.items() if name not in self._specs}
+        self._told = BudgetsSpent(unknown, {})
+        for uid, charge in self._charges.items():
+            self._hold(uid, charge, now)
+
+    def _history_of(self, name: str, children: Mapping[str, Sequence[str]]) -> str:
+        """Return all that decides what a Budget has spent: its period, its resources, and the scopes it charges."""
+        spec = self._specs[name]
+        below, seen = [name], {name}
+        for each in below:  # grows
+            more = [child for child in children.get(each, ()) if child not in seen]
+            below += more
+            seen.update(more)
+        scopes = {scope.model_dump_json() for each in below if (scope := self._specs[each].scope) is not None}
+        lines = [(each.name, each.flavors) for each in spec.resources]
+        return repr((spec.period.model_dump_json(), lines, sorted(scopes)))
+
+    def events(self) -> Iterable[PolicyEvent]:
+        """Return what has been spent, and since when workloads hold their quota."""
+        self._sync()
+        if self.idle:
+            return ()
+        spent = {
+            name: (account.history, {slot: tuple(sums) for slot, sums in account.closed.items()})
+            for name, account in self._accounts.items()
+        }
+        since = self._since | {uid: charge.since for uid, charge in self._charges.items()}
+        return (BudgetsSpent(spent, since),)
+
+    def seed(self, admissions: Iterable[PastAdmission]) -> None:
+        """Charge past admissions; those that still hold quota are noted until `charge`."""
+        self._sync()
+        now = self._now()
+        for row in admissions:
+            accounts = self._charging_for(row.cluster_queue, row.namespace, row.user)
+            if not accounts:
+                continue
+            begins = round(row.from_at * _MICROSECONDS)
+            if row.to_at is None:
+                self._since[row.uid] = begins
+                continue
+            ends = round(row.to_at * _MICROSECONDS)
+            usage = (((row.flavor, row.resource), row.amount),)
+            for account in accounts:
+                account.follow(now)
+                if any(amounts := account.amounts(usage)):
+                    account.add_past(amounts, begins, ends)
+
+    def _charging_for(self, cluster_queue: str, namespace: str, user: str) -> tuple[_Account, ...]:
+        """Return the accounts that charge a workload: those whose scope matches, and their parents."""
+        self._sync()
+        key = cluster_queue, namespace, user
+        found = self._charging.get(key)
+        if found is None:
+            names: dict[str, None] = {}
+            for name, spec in self._specs.items():
+                if spec.scope is None or not spec.scope.matches(*key):
+                    continue
+                while name and name not in names and name in self._accounts:
+                    names[name] = None
+                    name = self._specs[name].parent
+            if len(self._charging) >= _MOST_CACHED:
+                self._charging.clear()
+            found = self._charging[key] = tuple(self._accounts[name] for name in names)
+        return found
+
+    # --- workloads
+
+    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+        """Refuse a workload for which a Budget has too few hours left."""
+        now = self._now()
+        self._extend(now)
+        if self._retries:
+            self._retries = {name: at for name, at in self._retries.items() if at > now}
+        for account in self._charging_for(cluster_queue, workload.namespace, workload.user):
+            replaced = account.entries.get(workload.replaces) if workload.replaces else None
+            found = account.refusal(workload, usage, now, replaced)
+            if found is not None:
+                message, retry = found
+                if retry is not None:
+                    self._retries[account.name] = min(retry, self._retries.get(account.name, retry))
+                return Refusal(BUDGET_EXHAUSTED, message)
+        return None
+
+    def charge(self, held: Held, *, restored: bool) -> None:
+        """Charge a workload from now on, or since the ledger has what it holds."""
+        workload, now = held.workload, self._now()
+        since = self._since.pop(workload.uid, now) if restored else now
+        charge = _Charge(
+            workload.namespace,
+            workload.user,
+            held.admission.cluster_queue,
+            held.usage,
+            since,
+            round(held.admitted_at * _MICROSECONDS),
+            workload.max_seconds,
+        )
+        self._sync()
+        self._charges[workload.uid] = charge
+        self._hold(workload.uid, charge, now)
+
+    def _hold(self, uid: str, charge: _Charge, now: int) -> None:
+        for account in self._charging_for(charge.cluster_queue, charge.namespace, charge.user):
+            if not any(amounts := account.amounts(charge.usage)):
+                continue
+            ends = charge.since
+            if account.reserves:
+                run_time = account.run_time(charge.max_seconds) or _EXTENSION
+                ends = max(charge.admitted_at + run_time, charge.since)
+            entry = _Entry(amounts, charge.since, ends)
+            account.hold(uid, entry, now)
+            if account.reserves:
+                heappush(self._extensions, (ends, next(self._number), account, entry))
+
+    def release(self, held: Held) -> None:
+        """Stop charging a workload: it is charged until now."""
+        self._sync()
+        now, uid = self._now(), held.workload.uid
+        charge = self._charges.pop(uid)
+        for account in self._charging_for(charge.cluster_queue, charge.namespace, charge.user):
+            if uid in account.entries:
+                account.end(uid, now)
+
+    def _extend(self, now: int) -> None:
+        """Reserve more for workloads that hold quota longer than was reserved."""
+        while self._extensions and self._extensions[0][0] <= now:
+            _, _, account, entry = heappop(self._extensions)
+            if entry.is_open:
+                account.extend(entry, now)
+                heappush(self._extensions, (entry.ends, next(self._number), account, entry))
+
+    def wake_at(self) -> float | None:
+        """Return when hours are given anew, or enough of a refused workload is in the next period."""
+        return min(self._retries.values()) / _MICROSECONDS if self._retries else None
+
+    def sums(self) -> Iterator[tuple[str, BudgetSpec, tuple[int, int], list[Sum]]]:
+        """Yield each Budget with start and end of its period (microseconds), and what it has of each resource."""
+        self._sync()
+        now = self._now()
+        self._extend(now)
+        for name, account in self._accounts.items():
+            sums = list(account.sums(now))
+            yield name, account.spec, account.bounds, sums

@@ -1,0 +1,166 @@
+"""Budgets in a cluster: a Budget that is written while Jobs run, restarts, and users who try to escape it."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, job, local_queue, runs
+from postgresql_databases import on_both_databases
+
+from admission.controller.decisions.budget_reports import BudgetReports
+from admission.controller.state.policy import Policy
+from admission.engine import BudgetAccounts, Budgets
+from admission.engine import Policy as EnginePolicy
+from admission.store.audit_log import Author
+
+pytestmark = [on_both_databases, pytest.mark.costly]
+
+LIMIT = "sluice.dev/max-exec-time-seconds"
+POLICY = Policy(engine=EnginePolicy(policies=(Budgets(),)))
+YEAR = {"every": "Year"}
+
+
+@pytest.fixture
+async def queues(world):
+    await world.apply(flavor(), cluster_queue(cpu="100"), local_queue())
+    return world
+
+
+def limited(name: str, seconds: int, cpu: str = "1"):
+    manifest = job(name, cpu=cpu)
+    manifest["metadata"]["labels"][LIMIT] = str(seconds)
+    return manifest
+
+
+def budget(hours: float, enforcement: str = "Reserve", name: str = "ml"):
+    spec = {
+        "scope": {"namespaces": ["team-a"]},
+        "resources": [{"name": "cpu", "hours": str(hours)}],
+        "period": YEAR,
+        "enforcement": enforcement,
+    }
+    return {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": name}, "spec": spec}
+
+
+async def charged(world, name: str = "ml") -> tuple[int, int]:
+    """Return what a Budget has spent and reserved in core seconds, as soon as the leader knows it."""
+
+    async def look():
+        engine = world.controller.engine()
+        if engine is None or engine.lacks_history:
+            return None
+        (accounts,) = engine.policies
+        assert isinstance(accounts, BudgetAccounts)
+        found = {each: sums for each, _, _, sums in accounts.sums()}
+        return found.get(name)
+
+    (one,) = await world.eventually(look)
+    return one.spent / 1e9, one.reserved / 1e9
+
+
+async def ledger(world) -> float:
+    """Return the core seconds of the ledger's rows that have ended."""
+    rows = [row async for piece in world.store.past_admissions(since=0.0) for row in piece]
+    return sum(row.amount * (row.to_at - row.from_at) for row in rows if row.to_at is not None) / 1000
+
+
+async def test_budget_written_while_jobs_run_charges_all_that_the_ledger_has(queues):
+    await queues.start(POLICY)
+    await queues.submit(limited("past", 1000, cpu="2"))
+    await queues.job("past", runs)
+    queues.pass_time(600)
+    await queues.user.delete("jobs", "team-a", "past", propagation="Background")
+    await queues.record("past", "finished")
+    await queues.submit(limited("runs", 7200, cpu="3"))
+    await queues.job("runs", runs)
+    since = (await queues.record("runs", "admitted")).admitted_at
+    queues.pass_time(100)
+    await queues.apply(budget(7))
+    await queues.submit(limited("waits", 3600))
+    message = (await queues.record("waits", "pending", reason="BudgetExhausted")).message
+    assert message.startswith("Budget ml has 0.66 of 7 hours of cpu left, this needs 1; its next period begins on 20")
+    spent, reserved = await charged(queues)
+    ended = await ledger(queues)
+    now = queues.controller.engine()._registry.now
+    assert spent == pytest.approx(ended + 3 * (now - since), abs=1e-3)
+    assert spent + reserved == pytest.approx(ended + 3 * 7200, abs=1e-3)
+
+    reports = BudgetReports(queues.leading, queues.controller.events, queues.controller.engine)
+    await reports.report()
+    shown = (await queues.store.budget_sums.load())["ml"]["resources"]
+    assert [(one["name"], one["hours"], one["left"]) for one in shown] == [("cpu", "7", "0.66")]
+    reports = BudgetReports(queues.leading, queues.controller.events, queues.controller.engine)
+    await reports.report()  # by another replica
+
+    async def event():
+        found = queues.user.list("events", "default")
+        return [(each["reason"], each["type"], each["message"], each["involvedObject"]["name"]) for each in found]
+
+    note = "Budget ml has spent or reserved 6.33 of 7 hours of cpu (80 %)"
+    assert await queues.eventually(event) == [("BudgetUsed80", "Warning", note, "ml")]
+
+    await queues.end()  # what was charged is the same after a restart
+    await queues.start(POLICY)
+    again, reserved = await charged(queues)
+    assert again >= spent
+    assert again + reserved == pytest.approx(ended + 3 * 7200, abs=1e-3)
+    await queues.user.delete("jobs", "team-a", "runs", propagation="Background")
+    await queues.record("runs", "finished")
+    await queues.job("waits", runs)
+    spent, reserved = await charged(queues)
+    assert (spent, spent + reserved) == pytest.approx((await ledger(queues), await ledger(queues) + 3600), abs=2)
+
+
+async def test_budgets_edited_again_and_again_charge_what_the_ledger_has(queues):
+    await queues.start(POLICY)
+    for number in range(3):
+        await queues.submit(limited(f"job-{number}", 600, cpu="2"))
+        await queues.job(f"job-{number}", runs)
+        await queues.apply(budget(100 + number), budget(50, "Charge", name=f"other-{number}"))
+        queues.pass_time(100)
+        await queues.user.delete("jobs", "team-a", f"job-{number}", propagation="Background")
+        await queues.record(f"job-{number}", "finished")
+    store = queues.leading
+    await store.queues.delete("Budget", "other-1", author=Author("test"))
+    await queues.apply(budget(100, "Charge"))
+    for name in ("ml", "other-0", "other-2"):
+        assert (await charged(queues, name))[0] == pytest.approx(await ledger(queues), abs=1e-5)
+
+
+async def test_user_cannot_escape_a_budget_by_a_longer_time_limit_or_by_starting_again(queues):
+    await queues.apply(budget(1))
+    await queues.start(POLICY)
+    await queues.submit(limited("first", 3000))
+    await queues.job("first", runs)
+    for seconds in ("999999999", None):  # longer, or none: the one with which it was admitted holds
+        await queues.patch("first", {"metadata": {"labels": {LIMIT: seconds}}})
+    await queues.submit(limited("absurd", 999_999_999))
+    assert "this needs 277,777" in (await queues.record("absurd", "pending", reason="BudgetExhausted")).message
+    await queues.submit(job("endless"))
+    assert "time limit" in (await queues.record("endless", "pending", reason="BudgetExhausted")).message
+    queues.pass_time(1500)
+    await queues.user.delete("jobs", "team-a", "first", propagation="Background")
+    await queues.record("first", "finished")
+    await queues.submit(limited("first", 3000))  # what was used stays charged
+    message = (await queues.record("first", "pending", reason="BudgetExhausted")).message
+    assert message.startswith("Budget ml has 0.58 of 1 hours of cpu left, this needs 0.83")
+    for number in range(3):  # split work
+        await queues.submit(limited(f"part-{number}", 1000))
+
+    async def refused():
+        parts = (await queues.store.workloads.list(namespace="team-a")).workloads
+        return [each for each in parts if each.workload.name.startswith("part-") and each.reason == "BudgetExhausted"]
+
+    (_,) = await queues.eventually(refused)
+    spent, reserved = await charged(queues)
+    assert 3500 <= spent + reserved <= 3600
+
+
+async def test_time_limit_at_the_admission_ends_a_job_whose_label_was_raised(queues):
+    await queues.start(POLICY)
+    await queues.submit(limited("long", 600))
+    await queues.job("long", runs)
+    await queues.patch("long", {"metadata": {"labels": {LIMIT: "999999999"}}})
+    await queues.end()
+    await queues.start(POLICY)
+    queues.pass_time(601)
+    await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")

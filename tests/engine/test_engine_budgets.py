@@ -1,0 +1,423 @@
+"""Budgets: what they charge, which workloads they refuse, and that none is overdrawn under Reserve."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.engine import (
+    BudgetAccounts,
+    Budgets,
+    Engine,
+    PastAdmission,
+    Policy,
+    QueueObjectDeleted,
+    WorkloadAdmitted,
+)
+from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+
+if TYPE_CHECKING:
+    from admission.engine import Decisions
+    from admission.model.budgets import Sum
+    from admission.model.queues import QueueObject
+
+REASON = "BudgetExhausted"
+HOUR = 3600
+MONTH = {"every": "Month"}
+
+
+def at(text: str, zone: str = "UTC") -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+def budget(name: str, hours: float | str, *, period=MONTH, flavors=(), scope=(), grants=(), **spec) -> QueueObject:
+    """Return a Budget of cpu hours for all workloads, unless `scope` says of which."""
+    resource = {"name": "cpu", "hours": hours, **({"flavors": list(flavors)} if flavors else {})}
+    scope = {} if scope is None else {"scope": dict(scope)}
+    given = [{"resource": "cpu", "reason": "test", **grant} for grant in grants]
+    return manifest("Budget", name, {"resources": [resource], "period": period, "grants": given, **scope, **spec})
+
+
+def new_engine() -> Engine:
+    return Engine(Policy(policies=(Budgets(),)))
+
+
+def new_world(*objects: QueueObject, now: float) -> World:
+    queues = [cluster_queue(name, {"default": 100, "spot": 100}) for name in "ab"]
+    world = World(engine=new_engine())
+    world.now = now
+    world.tell(manifest("ResourceFlavor", "spot", {}), *queues, local_queue("a"), local_queue("b"), *objects)
+    return world
+
+
+def sums(world: World) -> dict[str, Sum]:
+    """Return the first resource of each Budget, now."""
+    (accounts,) = (policy for policy in world.engine.policies if isinstance(policy, BudgetAccounts))
+    world.engine.refresh(world.now)
+    return {name: found[0] for name, _, _, found in accounts.sums()}
+
+
+def hours(world: World, name: str) -> tuple[float, float, float]:
+    """Return the hours of cpu that a Budget has spent, reserved and left."""
+    one = sums(world)[name]
+    spent, reserved, left = (each / 1000 / HOUR / 1e6 for each in (one.spent, one.reserved, one.left))
+    return spent, reserved, left
+
+
+def admitted(world: World) -> list[str]:
+    return sorted(admit.workload.name for admit in world.engine.settle(world.now).admitted)
+
+
+def refusals(decisions: Decisions) -> dict[str, str]:
+    return {park.workload.name: park.message for park in decisions.parked if park.reason == REASON}
+
+
+def test_reserve_admits_what_fits_until_the_time_limit_and_returns_what_is_not_used():
+    world = new_world(budget("ml", 100, enforcement="Reserve"), now=at("2026-11-21"))
+    world.submit(workload("first", "a", 8, max_seconds=10 * HOUR), workload("second", "a", 3, max_seconds=32 * HOUR))
+    assert refusals(world.engine.settle(world.now)) == {
+        "second": "Budget ml has 20 of 100 hours of cpu left, this needs 96; its next period begins on 2026-12-01"
+    }
+    assert world.engine.explain("second").reason == REASON
+    assert hours(world, "ml") == (0, 80, 20)
+    world.now += HOUR
+    assert hours(world, "ml") == (8, 72, 20)
+    world.submit(workload("fits", "b", 2, max_seconds=10 * HOUR))
+    assert admitted(world) == ["fits"]
+    world.gone("first")
+    assert hours(world, "ml") == (8, 20, 72)
+    world.gone("fits")
+    assert (hours(world, "ml"), admitted(world)) == ((8, 0, 92), [])
+    world.tell(budget("ml", 104, enforcement="Reserve"))
+    assert admitted(world) == ["second"]
+
+
+def test_charge_admits_while_hours_are_left_and_a_new_period_gives_them_anew():
+    zone = "Europe/Berlin"
+    world = new_world(budget("ml", 10, period={**MONTH, "timeZone": zone}), now=at("2026-11-30T20:00", zone))
+    world.submit(workload("long", "a", 8), workload("more", "a", 50))
+    assert admitted(world) == ["long", "more"]
+    world.gone("more")
+    world.now += 1.25 * HOUR
+    world.submit(workload("late", "a"))
+    assert refusals(world.engine.settle(world.now)) == {
+        "late": "Budget ml has spent its 10 hours of cpu; its next period begins on 2026-12-01"
+    }
+    assert hours(world, "ml") == (10, 0, 0)
+    assert world.engine.wake_at() == at("2026-12-01", zone)
+    world.now = at("2026-12-01", zone)
+    assert admitted(world) == ["late"]
+    world.now += HOUR
+    assert hours(world, "ml") == (9, 0, 1)  # "long" runs on, and counts since the period has begun
+
+
+def test_reserve_counts_what_runs_into_the_next_period_there():
+    world = new_world(budget("ml", 10, enforcement="Reserve"), now=at("2026-11-30T22:00"))
+    world.submit(workload("first", "a", 1, max_seconds=11 * HOUR), workload("second", "a", 2, max_seconds=3 * HOUR))
+    assert refusals(world.engine.settle(world.now)) == {
+        "second": "Budget ml has 1 of 10 hours of cpu left in its period from 2026-12-01, this needs 6; "
+        "its next period begins on 2026-12-01"
+    }
+    world.gone("first")
+    assert admitted(world) == ["second"]
+
+
+def test_workload_waits_only_until_what_is_left_lasts_to_the_end_of_the_period():
+    world = new_world(budget("ml", 10, enforcement="Reserve"), now=at("2026-11-30T12:00"))
+    world.submit(workload("uses", "a", 8, max_seconds=HOUR))
+    assert admitted(world) == ["uses"]
+    world.submit(workload("long", "a", 1, max_seconds=9 * HOUR))
+    assert admitted(world) == []
+    assert world.engine.wake_at() == at("2026-11-30T22:00")
+    world.now += HOUR
+    world.gone("uses")
+    world.now = at("2026-11-30T22:00")
+    assert admitted(world) == ["long"]
+
+
+def test_workload_without_time_limit_needs_an_assumed_one_under_reserve():
+    world = new_world(budget("ml", 10, enforcement="Reserve"), now=at("2026-11-02"))
+    world.submit(workload("endless", "a", 2))
+    assert refusals(world.engine.settle(world.now)) == {
+        "endless": "Budget ml reserves hours until the time limit of a workload, and this one has none: "
+        "set the label sluice.dev/max-exec-time-seconds"
+    }
+    world.tell(budget("ml", 10, enforcement="Reserve", assumedSeconds=2 * HOUR))
+    assert admitted(world) == ["endless"]
+    assert hours(world, "ml") == (0, 4, 6)
+    world.now += 2.5 * HOUR
+    assert hours(world, "ml") == pytest.approx((5, 1 / 6, 5 - 1 / 6))  # five minutes more at a time
+
+
+def test_budget_charges_its_scope_and_its_parent_once():
+    world = new_world(
+        budget("department", 100, scope=None),
+        budget("team", 50, parent="department", scope={"clusterQueues": ["a"]}),
+        budget("ann", 20, parent="team", scope={"users": ["ann"]}),
+        now=at("2026-11-02"),
+    )
+    world.submit(workload("w1", "a", 1, user="ann"), workload("w2", "b", 2, user="ann"), workload("w3", "a", 4))
+    world.submit(workload("w4", "b", 8, user="bob"))
+    assert len(admitted(world)) == 4
+    world.now += HOUR
+    assert {name: hours(world, name)[0] for name in sums(world)} == {"department": 7, "team": 7, "ann": 3}
+
+
+def test_budget_of_a_flavor_counts_that_flavor_only():
+    world = new_world(budget("fast", 8, flavors=["default"], enforcement="Reserve"), now=at("2026-11-02"))
+    sizes = {"one": 8, "two": 1, "big": 95}
+    world.submit(
+        *(workload(name, "a", cpu, created=n, max_seconds=HOUR) for n, (name, cpu) in enumerate(sizes.items()))
+    )
+    assert refusals(world.engine.settle(world.now)) == {
+        "two": "Budget fast has 0 of 8 hours of cpu left, this needs 1; its next period begins on 2026-12-01"
+    }
+    assert world.engine.is_admitted("big")  # in the other flavor
+    assert hours(world, "fast") == (0, 8, 0)
+
+
+def test_rolling_period_returns_the_hours_of_a_day_when_it_does_not_count_any_more():
+    world = new_world(budget("ml", 10, period={"lastDays": 2}), now=at("2026-11-02T12:00"))
+    world.submit(workload("first", "a", 10))
+    assert admitted(world) == ["first"]
+    world.now += HOUR
+    world.gone("first")
+    world.submit(workload("second", "a", 1))
+    assert refusals(world.engine.settle(world.now)) == {
+        "second": "Budget ml has spent its 10 hours of cpu; it counts the last 2 days"
+    }
+    world.now = at("2026-11-03")
+    assert admitted(world) == []
+    world.now = world.engine.wake_at()
+    assert world.now == at("2026-11-04")
+    assert admitted(world) == ["second"]
+
+
+def test_single_period_limits_nothing_before_and_after_it():
+    period = {"firstDay": "2026-11-02", "lastDay": "2026-11-03"}
+    world = new_world(budget("event", 1, period=period), now=at("2026-11-01T23:00"))
+    world.submit(workload("before", "a", 2))
+    assert admitted(world) == ["before"]
+    world.now = at("2026-11-02T01:00")
+    world.submit(workload("within", "a", 2))
+    assert refusals(world.engine.settle(world.now)) == {
+        "within": "Budget event has spent its 1 hours of cpu; it ends after 2026-11-03"
+    }
+    world.now = world.engine.wake_at()
+    assert (world.now, admitted(world)) == (at("2026-11-04"), ["within"])
+
+
+def test_grant_counts_in_its_period_only():
+    grants = [
+        {"day": "2026-11-30", "hours": 5},
+        {"day": "2026-11-05", "hours": "-1"},
+        {"day": "2026-12-01", "hours": 9},
+    ]
+    world = new_world(budget("ml", 10, grants=grants), now=at("2026-11-02"))
+    assert hours(world, "ml") == (0, 0, 14)
+    world.now = at("2026-12-31T23:59")
+    assert hours(world, "ml") == (0, 0, 19)
+
+
+def test_budget_that_warns_refuses_nothing_and_is_overdrawn():
+    world = new_world(budget("ml", 1, action="Warn"), now=at("2026-11-02"))
+    world.submit(workload("w", "a", 2))
+    world.engine.settle(world.now)
+    world.now += HOUR
+    world.submit(workload("more", "a", 2))
+    assert (admitted(world), hours(world, "ml")) == (["more"], (2, 0, -1))
+
+
+def test_without_budgets_the_policy_takes_no_part():
+    world = new_world(now=at("2026-11-02"))
+    world.submit(workload("w", "a", 2))
+    assert admitted(world) == ["w"]
+    assert not world.engine._registry.policies.active
+    world.tell(budget("ml", 3))
+    world.now += HOUR
+    assert hours(world, "ml") == (2, 0, 1)  # "w", since the Budget is there; what was before is in the ledger
+    assert world.engine.lacks_history
+    world.engine.observe(QueueObjectDeleted("Budget", "", "ml"), now=world.now)
+    assert not world.engine._registry.policies.active
+
+
+def test_a_year_of_run_time_costs_no_more_than_a_bounded_number_of_periods():
+    world = new_world(budget("ml", 10**9, period={"every": "Day"}, enforcement="Reserve"), now=at("2026-11-02"))
+    world.submit(workload("absurd", "a", 1, max_seconds=999_999_999))
+    assert admitted(world) == ["absurd"]
+    world.gone("absurd")
+    assert hours(world, "ml") == (0, 0, 10**9)
+
+
+class Row(NamedTuple):
+    uid: str
+    user: str
+    queue: str
+    milli: int
+    begins: float
+    ends: float | None
+
+
+class Ledger:
+    """The rows that the controller would write, and what they say of a Budget: computed in another way."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.ended: list[Row] = []
+
+    def admissions(self) -> list[PastAdmission]:
+        return [
+            PastAdmission(row.uid, row.user, "ns", row.queue, row.queue, "default", "cpu", row.milli, *times, False)
+            for row in [*self.ended, *self.rows.values()]
+            for times in [(row.begins, row.ends)]
+        ]
+
+    def spent(self, begins: float, ends: float, now: float, user: str = "") -> int:
+        return sum(
+            row.milli * max(round(min(ends, row.ends or now) * 1e6) - round(max(begins, row.begins) * 1e6), 0)
+            for row in [*self.ended, *self.rows.values()]
+            if not user or row.user == user
+        )
+
+
+BOUNDS = [at(f"2026-{month}-01", "Europe/Berlin") for month in ("10", "11", "12")] + [at("2027-01-01", "Europe/Berlin")]
+STEPS = st.one_of(
+    st.tuples(st.just("submit"), st.integers(1, 5), st.integers(1, 40)),
+    st.tuples(st.just("submit"), st.integers(1, 5), st.integers(1, 40)),
+    st.tuples(st.just("end"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("advance"), st.integers(1, 60 * 40), st.just(0)),
+    st.tuples(st.just("clock back"), st.integers(1, 90), st.just(0)),
+    st.tuples(st.just("restart"), st.integers(0, 1), st.just(0)),
+    st.tuples(st.just("edit"), st.integers(0, 3), st.just(0)),
+    st.tuples(st.just("forget"), st.just(0), st.just(0)),
+)
+
+
+class Game:
+    """Workloads that end at their time limit at the latest, in an engine that restarts from a ledger."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.waiting, self.running = {}, {}
+        self.hours = {"all": 60, "ann": 30}
+        self.world = self._start(at("2026-11-28T10:00"))
+
+    def objects(self) -> list[QueueObject]:
+        reserve = {"enforcement": "Reserve", "period": {**MONTH, "timeZone": "Europe/Berlin"}}
+        return [
+            budget("all", self.hours["all"], **reserve),
+            budget("ann", self.hours["ann"], scope={"users": ["ann"]}, parent="all", **reserve),
+        ]
+
+    def _start(self, now: float) -> World:
+        world, reader = new_world(*self.objects(), now=now), new_world(*self.objects(), now=now)
+        self._seed(world, reader)
+        for uid, (admission, since) in self.running.items():
+            event = WorkloadAdmitted(admission.workload, admission.admission, at=since)
+            world.engine.observe(event, now=now)
+            assert uid in self.ledger.rows
+        world.submit(*self.waiting.values())
+        return world
+
+    def _seed(self, world: World, reader: World) -> None:
+        reader.engine.seed(self.ledger.admissions(), now=reader.now)
+        for event in reader.engine.policy_events():
+            world.engine.observe(event, now=world.now)
+        assert not world.engine.lacks_history
+
+    def end(self, uid: str) -> None:
+        row, now = self.ledger.rows.pop(uid), self.world.now
+        self.ledger.ended.append(row._replace(ends=max(now, row.begins)))
+        del self.running[uid]
+        self.world.gone(uid)
+
+    def play(self, number: int, kind: str, size: int, minutes: int) -> None:
+        world = self.world
+        match kind:
+            case "submit":
+                one = workload(
+                    f"w{number}", "ab"[size % 2], size, created=number, user=["ann", "bob"][minutes % 2],
+                    max_seconds=minutes * 1200,
+                )  # fmt: skip
+                self.waiting[one.uid] = one
+                world.submit(one)
+            case "end" if self.running:
+                self.end(sorted(self.running)[size % len(self.running)])
+            case "advance":
+                self.advance(world.now + size * 60.25)
+            case "clock back":
+                world.now -= size * 1.5
+            case "restart":
+                self.world = self._start(world.now)
+            case "edit":  # another scope, and back: what was spent has to be read from the ledger again
+                if size == 0:
+                    self.hours["all"] += 7
+                else:
+                    world.tell(budget("ann", 1, scope={"users": ["nobody"]}))
+                world.tell(*self.objects())
+                world.engine.refresh(world.now)
+                self._seed(world, new_world(*self.objects(), now=world.now))
+        self.settle(forget=kind == "forget")
+
+    def advance(self, until: float) -> None:
+        """Let time pass: workloads end at their time limits, and the engine is asked at the times that it wants."""
+        world = self.world
+        for _ in range(1000):
+            limits = [(since + each.workload.max_seconds, uid) for uid, (each, since) in self.running.items()]
+            wake = world.engine.wake_at()
+            due = min([end for end, _ in limits] + ([wake] if wake is not None else []), default=inf)
+            if due > until:
+                world.now = max(until, world.now)
+                return
+            world.now = max(due, world.now)
+            for end, uid in limits:
+                if end <= world.now:
+                    self.end(uid)
+            self.settle()
+        raise AssertionError(f"the engine wakes again and again: {wake}, it is {world.now}")
+
+    def settle(self, *, forget: bool = False) -> None:
+        world = self.world
+        for admit in world.engine.settle(world.now).admitted:
+            one = admit.workload
+            if forget:
+                world.engine.forget(admit)
+                forget = False
+                continue
+            del self.waiting[one.uid]
+            self.running[one.uid] = admit, world.now
+            milli = one.pod_sets[0].requests["cpu"]
+            self.ledger.rows[one.uid] = Row(one.uid, one.user, one.queue, milli, world.now, None)
+        self.check()
+
+    def check(self) -> None:
+        now = self.world.now
+        begins, ends = next((a, b) for a, b in pairwise(BOUNDS) if a <= now < b)
+        found = sums(self.world)
+        for name, user in ("all", ""), ("ann", "ann"):
+            assert found[name].spent == self.ledger.spent(begins, ends, now, user)
+            assert found[name].left >= 0
+            for first, last in pairwise(BOUNDS):
+                assert self.ledger.spent(first, last, now, user) <= self.hours[name] * 1000 * HOUR * 10**6
+
+
+@pytest.mark.costly
+@settings(max_examples=120)
+@given(st.lists(STEPS, max_size=40))
+def test_no_budget_is_overdrawn_under_reserve_and_what_is_charged_equals_the_ledger(steps):
+    game = Game()
+    for number, (kind, size, minutes) in enumerate(steps):
+        game.play(number, kind, size, minutes)
+    for uid in list(game.running):
+        game.end(uid)
+    game.settle()
+    game.advance(BOUNDS[-2] + 86400 * 7)
+    assert not game.running
+    assert {game.world.engine.explain(uid).reason for uid in game.waiting} <= {REASON}
