@@ -95,7 +95,7 @@ async def test_several_workloads_are_held_with_a_reason_and_the_change_is_undone
     await page.close()
 
 
-async def test_a_workload_is_deactivated_moved_and_prioritised_on_its_own_page(running: World, admin: Person) -> None:
+async def test_a_workload_is_moved_prioritised_and_released_on_its_own_page(running: World, admin: Person) -> None:
     record = pending_record(running, "steered", priority=0)
     await put(running, record)
     await admit(running, record)
@@ -115,13 +115,17 @@ async def test_a_workload_is_deactivated_moved_and_prioritised_on_its_own_page(r
     await dialog.get_by_label("Reason").fill("The paper is due")
     await dialog.get_by_role("button", name="Prioritise").click()
     await expect(page.get_by_role("region", name="What it asks for")).to_contain_text(re.compile(r"Priority\s*77"))
-    await page.get_by_role("button", name="Deactivate").click()
-    await expect(dialog).to_contain_text("1 workload would be evicted")
-    await dialog.get_by_label("Reason").fill("Nobody needs it")
-    await dialog.get_by_role("button", name="Deactivate").click()
-    await expect(page.get_by_role("button", name="Activate", exact=True)).to_be_visible()
+    request = page.context.request
+    address = f"{running.url}/apis/sluice.dev/v1/namespaces/vision/workloads/steered"
+    kept = {"Content-Type": "application/merge-patch+json", "X-Requested-With": "sluice-dashboard"}
+    assert (await request.patch(address, data={"spec": {"active": False}}, headers=kept)).ok
+    await page.get_by_role("button", name="Release").click()
+    await dialog.get_by_label("Reason").fill("It may run after all")
+    await dialog.get_by_role("button", name="Release").click()
+    await expect(page.get_by_role("button", name="Hold")).to_be_visible()
     await page.get_by_role("button", name="Undo").click()
-    await expect(page.get_by_role("button", name="Deactivate")).to_be_visible()
+    await expect(page.get_by_role("button", name="Release")).to_be_visible()
+    assert (await (await request.get(address)).json())["spec"]["active"] is False
     await page.close()
 
 

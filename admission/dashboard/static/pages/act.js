@@ -1,4 +1,4 @@
-// What one may do to workloads: hold, release, deactivate, activate, move and prioritise, each with a preview, a reason and an undo.
+// What one may do to workloads: hold, release, move and prioritise, each with a preview, a reason and an undo.
 import { ApiError, get, patch, path } from "../lib/api.js";
 import { plural } from "../lib/format.js";
 import { useRights, useSession } from "../lib/session.js";
@@ -14,17 +14,17 @@ const MOST_NAMESPACES = 50;
 const LEAST_PRIORITY = -(2 ** 31), MOST_PRIORITY = 2 ** 31 - 1;
 
 const unfinished = ({ status }) => status.state !== "finished";
+// Whether it is on hold, or Sluice or an admin has deactivated it.
+const isKept = ({ spec }) => spec.hold || spec.active === false;
 const oneNamespace = (workloads) => new Set(workloads.map(({ metadata }) => metadata.namespace)).size === 1;
 
-// `fits`: whether a workload can be changed so; `everywhere`: needs the right to patch workloads of all namespaces; `spec(value)`:
-// the change; `undo(workload)`: the change back, of the workload as it was.
+// `fits`: whether a workload can be changed so; `everywhere`: needs the right to patch workloads of all namespaces; `spec(value,
+// workload)`: the change; `undo(workload)`: the change back, of the workload as it was.
 const ACTIONS = {
-  hold: { text: "Hold", done: "put on hold", everywhere: true, fits: (workload) => unfinished(workload) && !workload.spec.hold && workload.spec.active !== false, spec: () => ({ hold: true }), undo: () => ({ hold: false }),
+  hold: { text: "Hold", done: "put on hold", everywhere: true, fits: (workload) => unfinished(workload) && !isKept(workload), spec: () => ({ hold: true }), undo: () => ({ hold: false }),
     says: "It waits until it is released. If it runs, it is stopped first." },
-  release: { text: "Release", done: "released", everywhere: true, fits: (workload) => unfinished(workload) && workload.spec.hold, spec: () => ({ hold: false }), undo: () => ({ hold: true }), says: "It takes part in its queue again." },
-  deactivate: { text: "Deactivate", done: "deactivated", everywhere: true, danger: true, fits: (workload) => unfinished(workload) && workload.spec.active !== false, spec: () => ({ active: false }), undo: () => ({ active: true }),
-    says: "It is cancelled: stopped if it runs, and out of its queue for good. Its object is not deleted; Activate puts it back." },
-  activate: { text: "Activate", done: "activated", everywhere: true, fits: (workload) => unfinished(workload) && workload.spec.active === false, spec: () => ({ active: true }), undo: () => ({ active: false }), says: "It is put back into its queue." },
+  release: { text: "Release", done: "released", everywhere: true, fits: (workload) => unfinished(workload) && isKept(workload), spec: (_, { spec }) => (spec.active === false ? { hold: false, active: true } : { hold: false }), undo: ({ spec }) => (spec.active === false ? { hold: Boolean(spec.hold), active: false } : { hold: true }),
+    says: "It takes part in its queue again." },
   move: { text: "Move", done: "moved", fits: unfinished, spec: (queueName) => ({ queueName }), undo: (workload) => ({ queueName: workload.spec.queueName }), says: "It goes to another LocalQueue of its namespace. If it runs, it is stopped first." },
   prioritise: { text: "Prioritise", done: "prioritised", fits: unfinished, spec: (priority) => ({ priority: Number(priority) }), undo: (workload) => ({ priority: workload.spec.priority }), says: "Higher priorities come first in a queue, and may preempt lower ones." },
 };
@@ -53,7 +53,7 @@ export function Actions({ workloads, onDone }) {
     setFailure(failed.length ? failed[0].error : null);
     onDone?.(version);
   };
-  return html`${names.length > 0 && html`<div class="actions">${names.map((name) => html`<button type="button" class=${`button ${ACTIONS[name].danger ? "danger" : ""}`} key=${name} onClick=${() => setOpen({ name, workloads: possible(name).slice(0, MOST_CHANGED) })}>${ACTIONS[name].text}</button>`)}</div>`}
+  return html`${names.length > 0 && html`<div class="actions">${names.map((name) => html`<button type="button" class="button" key=${name} onClick=${() => setOpen({ name, workloads: possible(name).slice(0, MOST_CHANGED) })}>${ACTIONS[name].text}</button>`)}</div>`}
     ${open && html`<${ActionDialog} action=${ACTIONS[open.name]} name=${open.name} workloads=${open.workloads} onClose=${() => setOpen(null)}
       onDone=${(result) => { setFailure(null); setDone({ action: ACTIONS[open.name], ...result }); onDone?.(result.version); }} />`}
     ${(done || failure) && html`<div class="toast" role="status">${failure ? `Not undone: ${failure.message}` : `${named(done.workloads)} ${done.workloads.length === 1 ? "was" : "were"} ${done.action.done}.`}
@@ -99,10 +99,10 @@ function ActionDialog({ action, name, workloads, onClose, onDone }) {
   const send = async ({ dryRun, reason }) => {
     if (dryRun) {
       const impacts = [];
-      for (const workload of workloads.slice(0, PREVIEWED)) impacts.push((await patch(addressOf(workload), { spec: action.spec(value) }, { dryRun: true })).status?.impact);
+      for (const workload of workloads.slice(0, PREVIEWED)) impacts.push((await patch(addressOf(workload), { spec: action.spec(value, workload) }, { dryRun: true })).status?.impact);
       return { status: { impact: together(impacts.filter(Boolean)) } };
     }
-    const { changed, failed, version } = await changeEach(workloads, () => action.spec(value), reason);
+    const { changed, failed, version } = await changeEach(workloads, (workload) => action.spec(value, workload), reason);
     if (changed.length) onDone({ workloads: changed, reason, version });
     if (failed.length) throw new ApiError(failed[0].error.status, `${failed.length === workloads.length ? "Nothing was changed" : `${failed.length} of ${workloads.length} were not changed`}. ${keyOf(failed[0].workload)}: ${failed[0].error.message}`);
     return null;
@@ -113,7 +113,7 @@ function ActionDialog({ action, name, workloads, onClose, onDone }) {
       ${choices.filter((choice) => !workloads.every(({ spec }) => spec.queueName === choice.value)).map((choice) => html`<option key=${choice.value} value=${choice.value}>${choice.text}</option>`)}</select></label>`
     : name === "prioritise" && html`<label class="field"><span>Priority</span><input inputmode="numeric" list="priorities" value=${value} onInput=${(event) => setValue(event.currentTarget.value)} />
       <datalist id="priorities">${choices.map((choice) => html`<option key=${choice.text} value=${choice.value}>${choice.text}</option>`)}</datalist></label>`;
-  return html`<${ChangeDialog} title=${`${action.text} ${named(workloads)}`} action=${action.text} danger=${action.danger} send=${send} blocked=${blocked} revision=${value} onClose=${onClose} inputs=${inputs}
+  return html`<${ChangeDialog} title=${`${action.text} ${named(workloads)}`} action=${action.text} send=${send} blocked=${blocked} revision=${value} onClose=${onClose} inputs=${inputs}
     note=${workloads.length > PREVIEWED ? `Computed for the first ${PREVIEWED}, each by itself.` : workloads.length > 1 ? "Each change by itself." : ""}>
     <p>${action.says}</p>${workloads.length > 1 && html`<details class="names"><summary>${plural(workloads.length, "workload")}</summary><ul class="bullets">${workloads.map((workload) => html`<li key=${workload.metadata.uid}><bdi>${keyOf(workload)}</bdi></li>`)}</ul></details>`}<//>`;
 }
