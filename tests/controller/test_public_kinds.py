@@ -1,19 +1,22 @@
-"""Public kinds that Sluice does not know, without configuration: they are queued by the children that they make.
+"""Public kinds that Sluice does not know: queued by the children that they make, or by a description in YAML.
 
 The manifests follow public samples of the projects, with what their users add. The children are those that the
-operators make of them: Apache's Spark operator makes the driver's pod, and the driver makes the executors' pods; Flux
-makes an indexed Job; Kubeflow makes a StatefulSet, with the labels of the Notebook in its template.
+operators make of them, without configuration: Apache's Spark operator makes the driver's pod, and the driver makes the
+executors' pods; Flux makes an indexed Job; Kubeflow makes a StatefulSet, with the labels of the Notebook in its
+template. None of the three has a suspend field, as a description needs. MXJobs (training-operator up to 1.8) have one.
 """
 
 from __future__ import annotations
 
 import pytest
 import yaml
+from custom_kinds import served
 from grouped_kinds import pods_until, running
 from job_examples import cluster_queue, flavor, local_queue, runs
 from pod_examples import gated
 
 from admission.cli.configuration.integrations import IntegrationsSettings
+from admission.kinds import all_kinds, parse_form
 
 KINDS = IntegrationsSettings().registry()
 LASTING = {"sandbox.sluice.dev/run-seconds": "1000000"}
@@ -65,6 +68,42 @@ spec:
     spec:
       containers:
       - {name: notebook, image: jupyter, resources: {requests: {cpu: "1"}}}
+"""
+MXJOB_FORM = """
+group: kubeflow.org
+kind: MXJob
+plural: mxjobs
+versions: [v1]
+suspend: spec.runPolicy.suspend
+podSets:
+- {path: spec.mxReplicaSpecs.Scheduler, name: scheduler, template: template, replicas: replicas}
+- {path: spec.mxReplicaSpecs.Server, name: server, template: template, replicas: replicas}
+- {path: spec.mxReplicaSpecs.Worker, name: worker, template: template, replicas: replicas, minCount: true}
+active: [{path: "status.replicaStatuses[*].active", above: 0}]
+ready: [{condition: Running}]
+succeeded: [{condition: Succeeded}]
+failed: [{condition: Failed}]
+"""
+MXJOB = """
+apiVersion: kubeflow.org/v1
+kind: MXJob
+metadata:
+  name: mxnet-job
+  namespace: team-a
+  labels: {sluice.dev/queue-name: lq}
+spec:
+  jobMode: MXTrain
+  mxReplicaSpecs:
+    Scheduler: &role
+      replicas: 1
+      restartPolicy: Never
+      template:
+        metadata: {annotations: {sandbox.sluice.dev/run-seconds: "1000000"}}
+        spec:
+          containers:
+          - {name: mxnet, image: "mxjob/mxnet:gpu", resources: {requests: {cpu: "1"}}}
+    Server: *role
+    Worker: *role
 """
 
 
@@ -150,3 +189,22 @@ async def test_kubeflow_notebook_is_queued_by_its_stateful_set(cluster):
     await cluster.apply(cluster_queue())
     await pods_until(cluster.user, "team-a", running(1))
     await drained(cluster)
+
+
+async def test_mxjob_is_queued_by_its_description(world, tmp_path):
+    kinds = all_kinds(frameworks=("batch/job",), own=[parse_form(yaml.safe_load(MXJOB_FORM))])
+    kind = kinds.get("kubeflow.org", "MXJob")
+    await world.apply(flavor(), cluster_queue(stopPolicy="Hold"), local_queue())
+    async with served(world.sandbox, kind), gated(world.sandbox.local("admin"), kinds, tmp_path / "certificates"):
+        await world.start(kinds=kinds)
+        made = await world.sandbox.local("alice").create("mxjobs", "team-a", yaml.safe_load(MXJOB))
+        await world.record("mxnet-job", "pending", reason="Suspended")
+        await world.apply(cluster_queue())
+        await pods_until(world.user, "team-a", running(3))
+        admitted = await world.record("mxnet-job", "admitted")
+        assert {each.name: each.count for each in admitted.admission.pod_sets} == dict.fromkeys(
+            ("scheduler", "server", "worker"), 1
+        )
+        await drained(world)
+        await world.record("mxnet-job", "pending")
+        assert world.user.get("mxjobs", "team-a", "mxnet-job")["spec"] == made["spec"]
