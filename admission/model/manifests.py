@@ -239,8 +239,10 @@ def _message(detail: ErrorDetails) -> str:
             return f'"{given}" is not one of {context["expected"]}'
         case "string_type":
             return "must be a string (put it in quotes)" if isinstance(given, int | float) else "must be a string"
-        case "int_type" | "int_from_float":
+        case "int_type" | "int_from_float" | "int_parsing":
             return "must be an integer"
+        case "bool_type" | "bool_parsing":
+            return "must be true or false"
         case "tuple_type":
             return "must be a list"
         case "model_type" | "mapping_type" | "dict_type" | "model_attributes_type":
@@ -250,7 +252,8 @@ def _message(detail: ErrorDetails) -> str:
         case "too_short":
             return f"must have at least {context['min_length']} entries"
         case _:
-            return detail["msg"][:1].lower() + detail["msg"][1:]
+            text = detail["msg"].replace("Input should be", "must be")
+            return text[:1].lower() + text[1:]
 
 
 def _path(loc: Sequence[int | str]) -> str:

@@ -150,6 +150,7 @@ async def test_disabled_features_of_v1beta1_stay_disabled(sluice, tmp_path):
     [
         (minimal("waitForPodsReady: {timeout: soon}"), 'waitForPodsReady.timeout: "soon" is not a duration'),
         (minimal("waitForPodsReady: 5m"), "waitForPodsReady: must be an object"),
+        (minimal("fairSharing: {enable: yes please}", "v1beta1"), "fairSharing.enable: must be true or false"),
         (minimal("fairSharing: {preemptionStrategies: [Never]}"), "fairSharing.preemptionStrategies[0]: "),
         (minimal("leaderElection: {retryPeriod: 3d}"), "leaderElection.retryPeriod: must be from 100ms to 1h"),
         (minimal("manageJobsWithoutQueueName: 'no'"), "manageJobsWithoutQueueName: must be true or false"),

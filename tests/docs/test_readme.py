@@ -7,8 +7,13 @@ import re
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 
+from admission.cli.commands.sandbox import sandbox
+from admission.model.quantity import parse_quantity
+from admission.sandbox.main import simulated_node
 from admission.sandbox.sandbox import Sandbox
 from tests import sluice_server
 from tests.ports import free_port
@@ -20,6 +25,16 @@ def commands(text: str) -> list[str]:
     """Return the indented blocks of a section."""
     found = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def test_default_nodes_of_the_sandbox_have_room_for_the_quota_of_the_readme():
+    section = README.read_text().split("## Use it")[1]
+    *_, queue, _ = yaml.safe_load_all(section.split("```yaml\n")[1].split("```")[0])
+    (nodes,) = (option.get_default(click.Context(sandbox)) for option in sandbox.params if option.name == "nodes")
+    capacity = simulated_node("node")["status"]["capacity"]
+    for resource in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+        name = resource["name"]
+        assert parse_quantity(resource["nominalQuota"]) <= nodes * parse_quantity(capacity[name]), name
 
 
 @pytest.mark.long
