@@ -45,6 +45,17 @@ CURES: tuple[Cure, ...] = (
         ),
     ),
     Cure(
+        "admissions are taken back, and rest",
+        "preempted again",
+        (
+            (
+                "admission/engine/engine.py",
+                "if not evict.preemption_reason or evict.preemptor is None:",
+                "if True:",
+            ),
+        ),
+    ),
+    Cure(
         "parallelism raised on a running Job",
         "quota",
         (("webhooks/review.py", "                _limit_pods(new, old, kind, answer)\n", ""),),

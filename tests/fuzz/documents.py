@@ -50,7 +50,21 @@ def local_queue(namespace: str, name: str, queue: str) -> Object:
     return {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": metadata, "spec": spec}
 
 
-def cluster_queue(name: str, cpu: int, cohort: str, policy: str) -> Object:
+PRIORITIES = {"high": 9, "middle": 5}
+"""Value of each WorkloadPriorityClass."""
+
+
+def priority_class(name: str) -> Object:
+    metadata = {"name": name}
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "WorkloadPriorityClass",
+        "metadata": metadata,
+        "value": PRIORITIES[name],
+    }
+
+
+def cluster_queue(name: str, cpu: int, cohort: str, policy: str, *, preempts: bool = False) -> Object:
     flavors = [_quotas("main", cpu, memory=2**63 - 1)]
     if spare := SPARE.get(name):
         flavors.append(_quotas("spare", spare, memory=0))
@@ -59,6 +73,7 @@ def cluster_queue(name: str, cpu: int, cohort: str, policy: str) -> Object:
         "stopPolicy": policy,
         "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
         **({"cohortName": cohort} if cohort else {}),
+        **({"preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}} if preempts else {}),
     }
     return {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
 

@@ -68,6 +68,7 @@ async def play(game: Game, world: World, *, to_the_end: bool = True) -> Played:
                 if done % _EVERY == 0:
                     await _another_team_starts(world, players, done)
                     await _each_has_a_reason(world, players)
+                    await players.check_preemptions()
             resting = True
             if to_the_end:
                 await _check_end(world, players)

@@ -147,6 +147,7 @@ _WITH_JOBS = [
     _move("flip", **_WHO, times=st.integers(1, 3)),
     _move("delete_pods", **_WHO, force=st.booleans()),
     _move("delete_all", user=_one(*USERS)),
+    _move("outbid", stop=_one("20", "40")),
 ]
 
 _READ = _move("read", **_WHO)

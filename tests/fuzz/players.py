@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 import copy
 import signal
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from admission.model.quantity import parse_quantity
 from tests.fuzz.documents import (
     LOCAL_QUEUES,
     PARTIAL,
+    PRIORITIES,
     QUEUE_LABELS,
     QUOTAS,
     SPARE,
     cluster_queue,
     local_queue,
+    priority_class,
     resource_flavor,
     simple_job,
 )
+from tests.fuzz.findings import Finding
 from tests.fuzz.kind_players import KindPlayers
 from tests.fuzz.moves import NAMES
+from tests.fuzz.observer import POOL
 from tests.fuzz.pod_players import MANAGED, PodPlayers
-from tests.fuzz.world import BOUNDLESS, MERGE, NAMESPACES
+from tests.fuzz.world import BOUNDLESS, MERGE, NAMESPACES, SPEED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
 _JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 _PODS = "/api/v1/namespaces/{}/pods"
+_MOST_PREEMPTIONS = 10
+"""Times that a workload may be preempted for the same other one in a game: after the second time it rests."""
 
 
 @dataclass
@@ -62,6 +70,8 @@ class Players:
         self._quota = dict(QUOTAS)
         self._cohorts = dict.fromkeys(QUOTAS, "")
         self._policies = dict.fromkeys(QUOTAS, "None")
+        self._preempting = False
+        self._bids = count()
 
     async def play(self, move: Move) -> None:
         """Execute a move. Raises Finding if a rule is violated after it."""
@@ -186,6 +196,54 @@ class Players:
             self.jobs[current["metadata"]["uid"]].odd = True  # each pod counts as failed and delays the next one
         await self.world.request(user, "DELETE", f"{_PODS.format(NAMESPACES[user])}?{query}")
 
+    async def outbid(self, stop: str) -> None:
+        """Let a Job wait for one that stops slowly; quota becomes free, which a third one borrows and a fourth needs.
+
+        The third one is admitted and preempted again and again, until the slow one has stopped, if nothing prevents it.
+        """
+        for user in ("alice", "bob"):
+            await self.delete_all(user)
+        await self.set_up()
+        for name in PRIORITIES:
+            await self._ensure("workloadpriorityclasses", name, priority_class(name))
+        self._preempting = True
+        for queue in ("a", "b"):
+            await self.cohort(queue, "all")
+        ends = await self._bid("alice", 4, "high")
+        await self._runs("alice", ends)
+        slow = await self._bid("alice", 4, "middle", stop=stop)
+        await self._runs("alice", slow)
+        await self._bid("bob", 2, "high")
+        await asyncio.sleep(0.5)
+        await self._bid("bob", 4, "high")
+        await self._bid("alice", 2, "", stop=stop)
+        await self.delete("alice", ends, "Background", force=True)
+        await asyncio.sleep(float(stop) / SPEED + 2)
+        await self.check_preemptions()
+
+    async def _bid(self, user: str, pods: int, priority: str, stop: str | None = None) -> str:
+        """Create a Job with a priority, which runs in the flavor main only, and return its name."""
+        changes: list[Object] = [{"path": ["spec", "template", "spec", "nodeSelector"], "value": {POOL: "main"}}]
+        if priority:
+            changes.append({"path": ["metadata", "labels", "sluice.dev/priority-class"], "value": priority})
+        name = f"bid-{next(self._bids)}"
+        return await self.create(
+            user, name, "main", QUEUE_LABELS[0], pods, "fixed", "1", 10_000, stop, None, changes, settle=False
+        )
+
+    async def check_preemptions(self) -> None:
+        """Raise Finding if a workload was preempted again and again for the same other one."""
+        report = await self.world.queues("GET", "reports", "attention")
+        for item in (report or {}).get("evictedAgain", {}).get("items", ()):
+            where = f"workloads/{item['name']}/history?limit=500"
+            history = await self.world.queues("GET", where, namespace=item["namespace"])
+            preempted = [each for each in (history or {}).get("items", ()) if each["reason"] == "Preempted"]
+            for message, times in Counter(each["message"] for each in preempted).items():
+                if times > _MOST_PREEMPTIONS:
+                    raise Finding(
+                        "a workload is preempted again and again", f"{item['name']}: {times} times: {message}"
+                    )
+
     async def read(self, user: str, name: str) -> None:
         for path in (f"/namespaces/{NAMESPACES[user]}/workloads", "/clusterqueues", "/reports/usage"):
             status, document = await self.world.ask("GET", f"/apis/sluice.dev/v1{path}")
@@ -258,6 +316,7 @@ class Players:
             )
         self._quota, self._cohorts = dict(QUOTAS), dict.fromkeys(QUOTAS, "")
         self._policies = dict.fromkeys(QUOTAS, "None")
+        self._preempting = False
         for queue in QUOTAS:
             await self._write_queue(queue)
         for (namespace, name), queue in LOCAL_QUEUES.items():
@@ -345,7 +404,9 @@ class Players:
         self.observer.note_cohort(queue, self._cohorts[queue])
         self.observer.note_quota(queue, cpu)
         self.observer.note_quota(queue, Fraction(SPARE[queue]), pool="spare")
-        document = cluster_queue(queue, self._quota[queue], self._cohorts[queue], self._policies[queue])
+        document = cluster_queue(
+            queue, self._quota[queue], self._cohorts[queue], self._policies[queue], preempts=self._preempting
+        )
         await self._ensure("clusterqueues", queue, document)
 
     async def _ensure(self, kind: str, name: str, document: Object, *, namespace: str = "") -> None:
