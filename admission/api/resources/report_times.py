@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _DEFAULT_FROM: Final = "30d"
 _MOST_INTERVALS: Final = 1000
 """Most intervals of a report with `interval`, and most periods in a time zone other than UTC."""
+_MOST_PERIODS_WITH_QUOTA: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ def period_of(request: web.Request, times: ReportTimes, now: float, *, quota: bo
         raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
     if not period or (times.zone is UTC and not quota):
         return period
-    end = min(times.end, now)
+    end, most = min(times.end, now), _MOST_PERIODS_WITH_QUOTA if quota else _MOST_INTERVALS
     for number, at in enumerate(period_ends(times.start, end, period, times.zone)):
-        if number >= _MOST_INTERVALS:
-            raise BadRequest(f"period: more than {_MOST_INTERVALS} of them; give a later `from`")
+        if number >= most:
+            raise BadRequest(f"period: more than {most} of them; give a later `from`")
         if at % HOUR and at < end:
             raise BadRequest(
                 f"period: a {period} of {times.zone} does not begin at a full hour of UTC; give one `month` at a time, "

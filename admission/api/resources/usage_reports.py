@@ -113,9 +113,10 @@ class Reports:
             history = await self._store.quota_history(end=report.end, local_queues=by_queue)
             parts = [*spans(report, period, times.zone)]
             of_namespaces = await self._namespace_labels(by)
-            rows, sums = await asyncio.to_thread(
-                with_quota, rows, used.rows, _columns(by), filters, parts, history, of_namespaces
-            )
+            async with self._store.reports.turn:  # as all computations that may take a second
+                rows, sums = await asyncio.to_thread(
+                    with_quota, rows, used.rows, _columns(by), filters, parts, history, of_namespaces
+                )
             document["totals"] = [_item(row) for row in sums]
             if "namespace" not in request.match_info:
                 capacity = await self._views.allocatable(filters.get("flavor"))
