@@ -12,7 +12,7 @@ from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.traces import Traces
 from admission.controller.state.work_log import WorkLog
 from admission.controller.state.workload_events import REASONS_FOR_WAITING, WorkloadEvents
-from admission.controller.workloads.requests import reference
+from admission.controller.workloads.plan import reference
 from admission.store.errors import ContradictsLedger, Unwritable
 
 if TYPE_CHECKING:

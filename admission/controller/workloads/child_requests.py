@@ -21,16 +21,13 @@ import orjson
 from admission.cluster.events import Reference
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.workload_events import MAX_REPEATED, PENDING, WAIT_EVENT_DELAY
-from admission.controller.workloads.sender import Write
-from admission.kinds.base import START_WITH_OWNER
+from admission.controller.workloads.plan import Write, started_child, starts_with_owner, stopped_child
 from admission.kinds.children import controller_of
-from admission.kinds.patches import pointer
 from admission.model import child_sentences
 from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from admission.cluster.events import EventRecorder
     from admission.controller.workloads.reconciler import Reconciler
@@ -143,16 +140,10 @@ class ChildRequests:
         if seen.kind.ends_by_deletion:
             self._follow_pod(child, seen, obj, verdict)
             return
-        is_marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
-        annotation = pointer("metadata", "annotations", START_WITH_OWNER)
-        if verdict is Verdict.RUN and seen.suspended and is_marked:
-            self._send(seen, [*seen.kind.resume_patch(obj), {"op": "remove", "path": annotation}])
+        if verdict is Verdict.RUN and seen.suspended and starts_with_owner(obj):
+            self._send(seen, started_child(seen, obj))
         elif verdict.stops and not seen.suspended:
-            # Its controller has started it once, and may not do so again: the annotation has Sluice start it later.
-            metadata: Mapping[str, Any] = obj["metadata"]
-            parent = [] if "annotations" in metadata else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
-            added = {"op": "add", "path": annotation, "value": "true"}
-            self._send(seen, [*seen.kind.stop_patch(obj), *parent, added], child_sentences.STOPPED_WITH_OWNER)
+            self._send(seen, stopped_child(seen, obj), child_sentences.STOPPED_WITH_OWNER)
 
     def set_back(self, child: Child, seen: Observed, obj: Object, patch: list[Object], note: str) -> None:
         """Send the JSON patch that takes pods from a child again; suspend it if there is none.
@@ -181,10 +172,7 @@ class ChildRequests:
             child.excess_since = 0.0
         if verdict is Verdict.RUN and seen.suspended:
             child.runs = child.was_ungated = True
-            annotation = pointer("metadata", "annotations", START_WITH_OWNER)
-            is_marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
-            removal = [{"op": "remove", "path": annotation}] if is_marked else []
-            self._send(seen, [*seen.kind.resume_patch(obj), *removal])
+            self._send(seen, started_child(seen, obj))
         elif seen.suspended:
             return
         elif verdict.stops:

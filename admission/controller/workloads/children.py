@@ -322,7 +322,7 @@ class Children:
             self._recheck_children(uid)
         self.object_returned(kind, result)
         if not kind.is_watched(result) and not self._sender.is_busy(uid):
-            self._sender.label(self._target(kind, result["metadata"], result["metadata"]["namespace"]))
+            self._sender.label(kind, self._target(kind, result["metadata"], result["metadata"]["namespace"]))
 
     def object_deleted(self, uid: str) -> None:
         """Process the deletion of an object: reconcile its children, and the owner whose rendered child it was."""

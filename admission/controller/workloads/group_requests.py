@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import NotFound
@@ -22,13 +21,10 @@ from admission.controller.workloads.group_plan import (
     queue_of,
     surplus_pods,
 )
-from admission.controller.workloads.sender import Write
-from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
-from admission.kinds.patches import pointer
+from admission.controller.workloads.plan import deleted_pod, started_pod
 from admission.model import child_sentences, sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.pod_set_names import is_computed
-from admission.model.topology import DomainCount
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -38,11 +34,11 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_plan import Plan
+    from admission.controller.workloads.plan import Write
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
     from admission.model.topology import Values
-    from admission.model.workload import PodSetAssignment
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +99,15 @@ class GroupRequests:
                 self._sender.tell(self._target(tracked, member), "Pending", str(error))
         for member in plan.excess:
             note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
-            yield self._deleted(tracked, member, note)
+            yield deleted_pod(member, self._target(tracked, member), note)
 
     def stop(self, tracked: Tracked) -> None:
         """Delete the group's ungated pods: it was evicted, or never had quota. As in Kueue, gated pods are kept."""
         evicted = tracked.record.state is State.EVICTING
         note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # an eviction is reported for the group as a whole
         running = (each for each in self._groups.members(tracked) if each.runs and not each.deleting)
-        if not self._send(tracked, Step.STOP, (self._deleted(tracked, each, note) for each in running)):
+        deletions = (deleted_pod(each, self._target(tracked, each), note) for each in running)
+        if not self._send(tracked, Step.STOP, deletions):
             self._groups.enqueue(tracked)
             self._inbox.wake()
 
@@ -151,39 +148,15 @@ class GroupRequests:
                 async for page in pages:
                     for pod in filter(self._groups.is_lost, page["items"]):
                         found = True
-                        self._sender.label(self._pod(namespace, pod["metadata"]["name"], pod["metadata"]["uid"]))
+                        self._sender.label(kind, self._pod(namespace, pod["metadata"]["name"], pod["metadata"]["uid"]))
         except ClusterError as error:
             log.warning("cannot list the objects without watch label in %s: %s", path, error)
             return True
         return found
 
     def _started(self, tracked: Tracked, member: Member, domains: Mapping[str, Values]) -> Write:
-        """Return the patch that starts a pod with the admission of its role. Raises Misconfigured.
-
-        `domains`: of each pod that is placed by topology, by uid.
-        """
-        record, pod, kind = tracked.record, member.object, self._groups.pod_kind
-        assert record.admission is not None, record
-        own = tuple(
-            _in_domain(each, domains.get(member.uid)) for each in record.admission.pod_sets if each.name == member.role
-        )
-        context = self._environment.context
-        admission = replace(record.admission, pod_sets=own)
-        body, _ = kind.start_patch(pod, admission, context.flavors, tracked.updates)
-        parent = (
-            [] if pod["metadata"].get("annotations") else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
-        )
-        noted = [
-            {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
-            for name, value in ((ROLE, member.role), (STARTED_WITH, tracked.uid))
-        ]
-        return Write(self._target(tracked, member), [*body, *parent, *noted])
-
-    def _deleted(self, tracked: Tracked, member: Member, note: str) -> Write:
-        """Return the deletion of a pod, on condition that it has not changed: if it has succeeded, it must be kept."""
-        preparation = before_deletion(member.object)
-        target = self._target(tracked, member)
-        return Write(target, None, version=member.version, preparation=preparation, note=note)
+        kind, flavors = self._groups.pod_kind, self._environment.context.flavors
+        return started_pod(tracked, member, kind, self._target(tracked, member), flavors, domains)
 
     def _target(self, tracked: Tracked, member: Member) -> Reference:
         return self._pod(tracked.record.workload.namespace, member.name, member.uid)
@@ -197,16 +170,7 @@ class GroupRequests:
             with self._isolation.of(tracked.uid):
                 yield from writes
 
-        return self._sender.send_each(tracked.uid, step, isolated())
-
-
-def _in_domain(assignment: PodSetAssignment, values: Values | None) -> PodSetAssignment:
-    """Return the assignment of one pod of a pod set. Raises Misconfigured if the pod set has no place for it."""
-    if assignment.topology is None:
-        return assignment
-    if values is None:
-        raise Misconfigured("all places that the topology assignment of its group has for it are taken")
-    return replace(assignment, topology=replace(assignment.topology, domains=(DomainCount(values, 1),)))
+        return self._sender.send_each(tracked.uid, step, self._groups.pod_kind, isolated())
 
 
 def _distinct_patches(tracked: Tracked, members: Iterable[Member]) -> Iterable[Member]:

@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from admission.apimachinery.tables import duration
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
-from admission.cluster.events import Reference
-from admission.controller.state.lifecycle import Step, next_step
-from admission.controller.state.tracked import StartPatch
-from admission.controller.workloads.scaling import reserved_scale_up
-from admission.controller.workloads.sender import Write
+from admission.controller.state.lifecycle import Step
+from admission.controller.workloads.plan import ScaleUp, Write, desired, reference, step_of
 from admission.controller.workloads.triggers import (
-    EditedBeforeStart,
     KindUnlisted,
     ObjectDeleted,
     PodProblem,
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
     from admission.controller.workloads.sender import Sender
     from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Observed
-    from admission.model.workload import Workload
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +83,7 @@ class Requests:
                 and not self._sender.is_busy(uid)
             ):
                 with self._isolated(uid):
-                    if _due(tracked, tracked.seen) is Step.RELEASE:
+                    if step_of(tracked, tracked.seen) is Step.RELEASE:
                         self._handle(tracked, Stopped())
                         if self._kinds.is_composed(tracked.record.workload):
                             self._groups.enqueue(tracked)
@@ -103,7 +98,7 @@ class Requests:
             if tracked is None or tracked.seen is None or self._sender.is_busy(uid):
                 continue
             try:
-                self._send(tracked, tracked.seen, _due(tracked, tracked.seen))
+                self._send(tracked, tracked.seen, step_of(tracked, tracked.seen))
             except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
                 self._reconciler.isolation.failed(uid, error)
 
@@ -112,22 +107,22 @@ class Requests:
             self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
-        elif step is Step.START:
-            self._start(tracked, seen)
-        elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
+        elif seen.kind.is_composed and step is Step.START:
+            try:
+                self._group_requests.start(tracked)
+            except Misconfigured as error:
+                self._handle(tracked, StartImpossible(seen.generation, str(error)))
+        elif seen.kind.is_composed and step is Step.STOP:
             self._group_requests.stop(tracked)
-        elif step is Step.STOP and seen.kind.ends_by_deletion:
-            self._sender.send(Step.STOP, Write(reference(tracked.record.workload), None))
-        elif (obj := tracked.object) is None:
-            pass
-        elif step is not Step.WAIT:
-            self._submit(tracked, step, _body(step, tracked, seen, obj))
-        elif (counts := reserved_scale_up(tracked, seen)) and (body := seen.kind.scale_patch(obj, counts)):
-            self._submit(tracked, step, body)
+        elif isinstance(due := desired(tracked, seen, step, self._environment.context.flavors), Write):
+            self._sender.send(step, due)
+        elif due is None or isinstance(due, ScaleUp):
+            if step is Step.WAIT:
+                tracked.attempts = 0  # the request that failed is no longer due
+            if due is not None:
+                self._children.scale_up(tracked.uid, due.counts)
         else:
-            tracked.attempts = 0  # the request that failed is no longer due
-            if counts:
-                self._children.scale_up(tracked.uid, counts)
+            self._handle(tracked, due)
 
     def done(self, tracked: Tracked, message: StepDone) -> None:
         """Process the response to a request."""
@@ -178,7 +173,7 @@ class Requests:
         """Restore the label by which the object is watched, if it was removed."""
         tracked = self._state.registry.get(uid)
         if tracked is not None and not self._sender.is_busy(uid) and not kind.is_watched(obj):
-            self._sender.label(reference(tracked.record.workload))
+            self._sender.label(kind, reference(tracked.record.workload))
 
     def read(self, tracked: Tracked) -> None:
         """Read the object of a workload."""
@@ -204,39 +199,6 @@ class Requests:
                 self.read(tracked)
             elif tracked.record.state is State.PENDING:
                 self._handle(tracked, KindUnlisted())
-
-    def _start(self, tracked: Tracked, seen: Observed) -> None:
-        record, start = tracked.record, tracked.start_patch
-        assert record.admission is not None, record
-        if seen.kind.is_composed:
-            try:
-                self._group_requests.start(tracked)
-            except Misconfigured as error:
-                self._handle(tracked, StartImpossible(seen.generation, str(error)))
-            return
-        if start is not None and start.resource_version == seen.resource_version:
-            self._submit(tracked, Step.START, start.body)
-            return
-        if (obj := tracked.object) is None:
-            return
-        if _restoration(tracked, seen, obj) is not None:  # it was started before, and suspended by its user
-            if seen.kind.may_resume(obj):
-                self._submit(tracked, Step.START, seen.kind.resume_patch(obj))
-            return
-        try:
-            flavors = self._environment.context.flavors
-            start = StartPatch.of(seen, obj, record.admission, flavors, updates=tracked.updates)
-        except Misconfigured as error:
-            self._handle(tracked, StartImpossible(seen.generation, str(error)))
-            return
-        if start.original != record.original:
-            # The object was edited since: the fields to restore have to be committed before they are replaced.
-            self._handle(tracked, EditedBeforeStart(start.original))
-            return
-        self._submit(tracked, Step.START, start.body)
-
-    def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
-        self._sender.send(step, Write(reference(tracked.record.workload), body, subresource))
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Handle an error by its type; when in doubt, read the object again before any other request."""
@@ -272,7 +234,8 @@ class Requests:
         refused = isinstance(error, Invalid) and bool(error.status.get("details"))
         if refused and seen.started and step in (Step.START, Step.RESTORE) and tracked.attempts == 1:
             # Before Kubernetes 1.36 a Job's template may change only after its start time was cleared.
-            self._submit(tracked, Step.WAIT, seen.kind.clear_start_time_patch(obj), subresource="status")
+            cleared = Write(reference(tracked.record.workload), seen.kind.clear_start_time_patch(obj), "status")
+            self._sender.send(Step.WAIT, cleared)
             return True
         if refused and step is Step.START:
             log.warning("%s cannot be started: %s", seen.key, error)
@@ -291,41 +254,3 @@ class Requests:
             action="Admit",
             note=f"{sentences.admitted(record.workload, record.admission)} It waited for {duration(waited)}.",
         )
-
-
-def _due(tracked: Tracked, seen: Observed) -> Step:
-    # Computing whether something has to be restored is expensive, and only needed then.
-    state = tracked.record.state
-    stopped = (state is State.EVICTING or (state is State.PENDING and tracked.came_late)) and not seen.active
-    return next_step(
-        state,
-        seen,
-        changed_by_us=stopped and (obj := tracked.object) is not None and _restoration(tracked, seen, obj) is not None,
-        checks_pending=tracked.record.checks_pending,
-        settled=not tracked.unsettled,
-    )
-
-
-def _body(step: Step, tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object]:
-    """Return the patch that stops or restores a workload."""
-    if step is Step.STOP:
-        return seen.kind.stop_patch(obj)
-    patch = _restoration(tracked, seen, obj)
-    assert patch is not None, tracked
-    return patch
-
-
-def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object] | None:
-    original = tracked.record.original
-    return None if original is None else seen.kind.restore_patch(obj, original)
-
-
-def reference(workload: Workload) -> Reference:
-    """Return the reference to a workload's object, for an Event."""
-    return Reference(
-        api_version=workload.api_version,
-        kind=workload.kind,
-        namespace=workload.namespace,
-        name=workload.name,
-        uid=workload.uid,
-    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
 from admission.controller.state.inbox import Due, ObjectGone, ObjectReturned, StepDone
 from admission.controller.state.lifecycle import Step
+from admission.controller.workloads.plan import Write
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -38,22 +38,6 @@ _MAX_CONFLICTS: Final = 10
 
 After each the watch has some time to report the change.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """What is due for an object: a patch or its deletion, and the Event about it."""
-
-    target: Reference
-    patch: Object | list[Object] | None
-    """A merge patch, or the operations of a JSON patch; None: the object is deleted."""
-    subresource: str = ""
-    version: str = ""
-    """Precondition of a deletion on the resourceVersion; empty: none."""
-    preparation: Object | None = None
-    """Merge patch that is sent before the deletion; None: none."""
-    note: str = ""
-    """Why it is stopped, for an Event; empty: none is recorded."""
 
 
 _ACTIONS: Final = {"Stopped": "Stop", "Limited": "Limit", "Pending": "Wait"}
@@ -140,28 +124,25 @@ class Sender:
             preparation = {"metadata": {**preparation["metadata"], "resourceVersion": version}}
         return Deletion(path, target.uid, version, preparation)
 
-    def _kind(self, target: Reference) -> Kind:
+    def _path(self, target: Reference) -> str:
+        if target.kind == "Pod" and target.api_version == "v1":  # placed by topology, also where pods are not queued
+            return f"/api/v1/namespaces/{target.namespace}/pods/{target.name}"
         kind = self._kinds.get(target.api_version.rpartition("/")[0], target.kind)
         assert kind is not None, target
-        return kind
-
-    def _path(self, target: Reference) -> str:
-        if (target.api_version, target.kind) == ("v1", "Pod"):  # placed by topology, also where pods are not queued
-            return f"/api/v1/namespaces/{target.namespace}/pods/{target.name}"
-        return self._kinds.path(self._kind(target), target.namespace, target.name)
+        return self._kinds.path(kind, target.namespace, target.name)
 
     def _answered(self, uid: str, step: Step, began: float, result: Object | ClusterError) -> None:
         if step is Step.START and self._traces is not None:
             self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
         self._inbox.put(StepDone(uid, step, result))
 
-    def label(self, target: Reference) -> None:
+    def label(self, kind: Kind, target: Reference) -> None:
         """Restore the label by which an object is watched."""
-        labels = {self._kind(target).watched_label: "true"}
+        labels = {kind.watched_label: "true"}
         self.send(Step.WAIT, Write(target, {"metadata": {"uid": target.uid, "labels": labels}}))
 
-    def send_each(self, uid: str, step: Step, writes: Iterator[Write]) -> bool:
-        """Send the requests of a step about the members of a group; return whether there are any.
+    def send_each(self, uid: str, step: Step, kind: Kind, writes: Iterator[Write]) -> bool:
+        """Send the requests of a step about the members of a group, objects of `kind`; return whether there are any.
 
         At most IN_FLIGHT are under way, and each is created when it is sent, so that a large group does not delay other
         workloads. `ObjectReturned` and `ObjectGone` tell how the members are then; when all requests are answered,
@@ -186,7 +167,7 @@ class Sender:
             elif isinstance(result, ClusterError):
                 failed.append(result)
             elif write.patch is not None:
-                self._inbox.put(ObjectReturned(self._kind(write.target), result))
+                self._inbox.put(ObjectReturned(kind, result))
             send_next()
             if not under_way:
                 self._inbox.put(StepDone(uid, step, failed[0] if failed else {"metadata": {"uid": uid}}))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.sender import Write
+from admission.controller.workloads.plan import Write
 from admission.controller.workloads.triggers import PlacesGivenUp
 from admission.kinds import ranks
 from admission.kinds.placement import ungate_patch

@@ -1,0 +1,200 @@
+"""What is due for the objects of a workload: pure functions of its committed state and its objects as last seen.
+
+Level-based: they may be evaluated again at any time, and result in the same writes until these have taken effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from admission.cluster.events import Reference
+from admission.controller.state.lifecycle import Step, next_step
+from admission.controller.state.tracked import StartPatch
+from admission.controller.workloads.scaling import reserved_scale_up
+from admission.controller.workloads.triggers import EditedBeforeStart, StartImpossible
+from admission.kinds.base import START_WITH_OWNER
+from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
+from admission.kinds.patches import pointer
+from admission.model.errors import Misconfigured
+from admission.model.topology import DomainCount
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.group_plan import Member
+    from admission.kinds.base import Kind, Object, Observed
+    from admission.model.queues import ResourceFlavor
+    from admission.model.topology import Values
+    from admission.model.workload import PodSetAssignment, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What is due for an object: a patch or its deletion, and the Event about it."""
+
+    target: Reference
+    patch: Object | list[Object] | None
+    """A merge patch, or the operations of a JSON patch; None: the object is deleted."""
+    subresource: str = ""
+    version: str = ""
+    """Precondition of a deletion on the resourceVersion; empty: none."""
+    preparation: Object | None = None
+    """Merge patch that is sent before the deletion; None: none."""
+    note: str = ""
+    """Why it is stopped, for an Event; empty: none is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUp:
+    """More pods are due, by pod set, that the children of a workload have instead of its object."""
+
+    counts: Mapping[str, int]
+
+
+Due: TypeAlias = "Write | ScaleUp | StartImpossible | EditedBeforeStart | None"
+"""What is due: a write, or something that has to be recorded first; None: nothing."""
+
+
+def reference(workload: Workload) -> Reference:
+    """Return the reference to a workload's object."""
+    return Reference(workload.api_version, workload.kind, workload.name, workload.uid, workload.namespace)
+
+
+def step_of(tracked: Tracked, seen: Observed) -> Step:
+    """Return the next step for a workload."""
+    # Computing whether something has to be restored is expensive, and only needed then.
+    state = tracked.record.state
+    stopped = (state is State.EVICTING or (state is State.PENDING and tracked.came_late)) and not seen.active
+    return next_step(
+        state,
+        seen,
+        changed_by_us=stopped and (obj := tracked.object) is not None and _restoration(tracked, seen, obj) is not None,
+        checks_pending=tracked.record.checks_pending,
+        settled=not tracked.unsettled,
+    )
+
+
+def desired(tracked: Tracked, seen: Observed, step: Step, flavors: Mapping[str, ResourceFlavor]) -> Due:
+    """Return what is due for the object of a workload that is no pod group, in its next step."""
+    target = reference(tracked.record.workload)
+    if step is Step.STOP and seen.kind.ends_by_deletion:
+        return Write(target, None)
+    start = tracked.start_patch
+    if step is Step.START and start is not None and start.resource_version == seen.resource_version:
+        return Write(target, start.body)
+    if step is Step.WAIT and not (counts := reserved_scale_up(tracked, seen)):
+        return None
+    if (obj := tracked.object) is None:
+        return None
+    match step:
+        case Step.START:
+            return _start(tracked, seen, obj, flavors)
+        case Step.STOP:
+            return Write(target, seen.kind.stop_patch(obj))
+        case Step.RESTORE if (patch := _restoration(tracked, seen, obj)) is not None:
+            return Write(target, patch)
+        case Step.WAIT:
+            scaled = seen.kind.scale_patch(obj, counts)
+            return Write(target, scaled) if scaled else ScaleUp(counts)
+        case _:
+            return None
+
+
+def _start(tracked: Tracked, seen: Observed, obj: Object, flavors: Mapping[str, ResourceFlavor]) -> Due:
+    """Return what starts a workload whose object has changed since its admission, or was started before."""
+    record = tracked.record
+    assert record.admission is not None, record
+    target = reference(record.workload)
+    if _restoration(tracked, seen, obj) is not None:  # it was started before, and suspended by its user
+        return Write(target, seen.kind.resume_patch(obj)) if seen.kind.may_resume(obj) else None
+    try:
+        start = StartPatch.of(seen, obj, record.admission, flavors, updates=tracked.updates)
+    except Misconfigured as error:
+        return StartImpossible(seen.generation, str(error))
+    if start.original != record.original:
+        # The object was edited since: the fields to restore have to be committed before they are replaced.
+        return EditedBeforeStart(start.original)
+    return Write(target, start.body)
+
+
+def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object] | None:
+    original = tracked.record.original
+    return None if original is None else seen.kind.restore_patch(obj, original)
+
+
+# --- pods of a group
+
+
+def started_pod(
+    tracked: Tracked,
+    member: Member,
+    kind: Kind,
+    target: Reference,
+    flavors: Mapping[str, ResourceFlavor],
+    domains: Mapping[str, Values],
+) -> Write:
+    """Return the patch that starts a pod of a group with the admission of its role. Raises Misconfigured.
+
+    `domains`: of each pod that is placed by topology, by uid.
+    """
+    record, pod = tracked.record, member.object
+    assert record.admission is not None, record
+    own = tuple(
+        _in_domain(each, domains.get(member.uid)) for each in record.admission.pod_sets if each.name == member.role
+    )
+    body, _ = kind.start_patch(pod, replace(record.admission, pod_sets=own), flavors, tracked.updates)
+    noted = _annotated(pod, {ROLE: member.role, STARTED_WITH: tracked.uid})
+    return Write(target, [*body, *noted])
+
+
+def deleted_pod(member: Member, target: Reference, note: str) -> Write:
+    """Return the deletion of a pod of a group, if it has not changed: if it has succeeded, it must be kept."""
+    return Write(target, None, version=member.version, preparation=before_deletion(member.object), note=note)
+
+
+def _in_domain(assignment: PodSetAssignment, values: Values | None) -> PodSetAssignment:
+    """Return the assignment of one pod of a pod set. Raises Misconfigured if the pod set has no place for it."""
+    if assignment.topology is None:
+        return assignment
+    if values is None:
+        raise Misconfigured("all places that the topology assignment of its group has for it are taken")
+    return replace(assignment, topology=replace(assignment.topology, domains=(DomainCount(values, 1),)))
+
+
+# --- children
+
+
+def started_child(seen: Observed, obj: Object) -> list[Object]:
+    """Return the JSON patch that starts a child, and removes the annotation of `stopped_child`."""
+    annotation = pointer("metadata", "annotations", START_WITH_OWNER)
+    removal = [{"op": "remove", "path": annotation}] if starts_with_owner(obj) else []
+    return [*seen.kind.resume_patch(obj), *removal]
+
+
+def stopped_child(seen: Observed, obj: Object) -> list[Object]:
+    """Return the JSON patch that suspends a child.
+
+    Its controller has started it once, and may not do so again: the annotation has Sluice start it later.
+    """
+    return [*seen.kind.stop_patch(obj), *_annotated(obj, {START_WITH_OWNER: "true"})]
+
+
+def starts_with_owner(obj: Object) -> bool:
+    """Whether a child was suspended by `stopped_child`."""
+    return START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
+
+
+def _annotated(obj: Object, annotations: Mapping[str, str]) -> list[Object]:
+    """Return the operations that add annotations."""
+    has_any = bool(obj["metadata"].get("annotations"))
+    parent = [] if has_any else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+    return [
+        *parent,
+        *(
+            {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
+            for name, value in annotations.items()
+        ),
+    ]
