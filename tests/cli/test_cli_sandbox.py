@@ -87,6 +87,7 @@ def test_directory_of_a_running_sandbox_is_refused_to_another_one(tmp_path, warm
     finally:
         running.terminate()
         running.communicate(timeout=240)
+    assert list(tmp_path.iterdir()) == [], "who waits for the next one would take these files for its own"
 
 
 def test_kubeconfig_of_an_earlier_sandbox_is_gone_before_the_next_one_serves(tmp_path, warm_sluice):

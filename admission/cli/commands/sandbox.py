@@ -120,7 +120,7 @@ def sandbox(
 
 @contextlib.contextmanager
 def _only_sandbox_in(folder: Path) -> Iterator[None]:
-    """Hold `folder` for one sandbox, without kubeconfigs of an earlier one. Raises CommandError if another runs there.
+    """Hold `folder` for one sandbox, which alone has kubeconfigs there. Raises CommandError if another runs there.
 
     Who waits for the file would otherwise get that of a cluster which is gone, or lose that of the running one.
     """
@@ -132,11 +132,16 @@ def _only_sandbox_in(folder: Path) -> Iterator[None]:
             raise CommandError(
                 f"another sandbox uses the directory {folder}: stop that one, or choose another by --directory"
             ) from error
-        for file in _KUBECONFIGS.values():
-            (folder / file).unlink(missing_ok=True)
+        _delete_kubeconfigs(folder)  # of one that was killed
         yield
+        _delete_kubeconfigs(folder)
     finally:
         os.close(held)
+
+
+def _delete_kubeconfigs(folder: Path) -> None:
+    for file in _KUBECONFIGS.values():
+        (folder / file).unlink(missing_ok=True)
 
 
 def _sizes(text: str) -> list[int]:
