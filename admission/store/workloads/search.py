@@ -104,9 +104,11 @@ async def found_page(database: Database, search: Search, *, order: str, offset: 
         sorting = [found.c[key.name].desc() if down else found.c[key.name] for key, down in keys]
         page = select(found.c.uid).order_by(*sorting, found.c.uid).offset(offset).limit(limit)
         uids = connection.execute(page).scalars().all()
-        # Counted apart: a window would keep all found rows, of which the order alone keeps those of the page.
-        counted = _found(connection, search, [literal_column("1")])
-        total = connection.execute(select(func.count()).select_from(counted)).scalar_one()
+        total = offset + len(uids)
+        if len(uids) == limit or (offset and not uids):
+            # Counted apart: a window would keep all found rows, of which the order alone keeps those of the page.
+            counted = _found(connection, search, [literal_column("1")])
+            total = connection.execute(select(func.count()).select_from(counted)).scalar_one()
         rows = connection.execute(loading.WORKLOAD.where(in_list(connection.dialect.name, _COLUMNS.uid, uids))).all()
         records = {record.workload.uid: record for record in loading.records(connection, rows)}
         return FoundPage(tuple(records[uid] for uid in uids), total, revision)
