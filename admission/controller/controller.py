@@ -209,7 +209,8 @@ class Controller:
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
-                group.create_task(BudgetReports(self._store, self.events, self.engine).run(), name="budgets")
+                reports = BudgetReports(self._store, self.events, self.engine, self.faults)
+                group.create_task(reports.run(), name="budgets")
                 await self._loop()
         finally:
             self._recovered.clear()

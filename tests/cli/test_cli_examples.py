@@ -40,6 +40,11 @@ metadata: {name: express, namespace: team-a}
 spec: {clusterQueue: team-a}
 ---
 {apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
+---
+apiVersion: sluice.dev/v1
+kind: Budget
+metadata: {name: ml}
+spec: {scope: {}, resources: [{name: nvidia.com/gpu, hours: 100}], period: {every: Month}}
 """
 VOLCANO = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: q}, spec: {deserved: {cpu: 4}}}"
 

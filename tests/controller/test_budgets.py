@@ -84,11 +84,12 @@ async def test_budget_written_while_jobs_run_charges_all_that_the_ledger_has(que
     assert spent == pytest.approx(ended + 3 * (now - since), abs=1e-3)
     assert spent + reserved == pytest.approx(ended + 3 * 7200, abs=1e-3)
 
-    reports = BudgetReports(queues.leading, queues.controller.events, queues.controller.engine)
+    controller = queues.controller
+    reports = BudgetReports(queues.leading, controller.events, controller.engine, controller.faults)
     await reports.report()
     shown = (await queues.store.budget_sums.load())["ml"]["resources"]
     assert [(one["name"], one["hours"], one["left"]) for one in shown] == [("cpu", "7", "0.66")]
-    reports = BudgetReports(queues.leading, queues.controller.events, queues.controller.engine)
+    reports = BudgetReports(queues.leading, controller.events, controller.engine, controller.faults)
     await reports.report()  # by another replica
 
     async def event():

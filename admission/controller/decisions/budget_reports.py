@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from admission.cluster.events import EventRecorder
+    from admission.controller.state.faults import Faults
     from admission.engine import Engine
     from admission.model.budgets import Sum
     from admission.store.records import Document
@@ -33,7 +34,10 @@ LEVELS: Final = (100, 80, 50)
 class BudgetReports:
     """Reports of the leader. `engine` returns its engine, or None while it decides nothing."""
 
-    def __init__(self, store: Store, events: EventRecorder, engine: Callable[[], Engine | None]) -> None:
+    def __init__(
+        self, store: Store, events: EventRecorder, engine: Callable[[], Engine | None], faults: Faults
+    ) -> None:
+        self._faults = faults
         self._store = store
         self._events = events
         self._engine = engine
@@ -49,6 +53,8 @@ class BudgetReports:
                 await self.report()
             except StoreError as error:
                 log.warning("the status of Budgets is not written: %s", error)
+            except Exception as error:  # noqa: BLE001  a defect of a report must not end decisions
+                self._faults.report("a report of Budgets", error)
             await asyncio.sleep(INTERVAL)
 
     async def report(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import Held
     from admission.engine.policies.contract import EngineView, PastAdmission
     from admission.engine.tree import FlavorResource
-    from admission.model.budgets import BudgetSpec
+    from admission.model.budgets import BudgetScope, BudgetSpec
     from admission.model.workload import Workload
 
 _MICROSECONDS: Final = 1_000_000
@@ -103,6 +103,7 @@ class _Account:
         self.is_seeded = is_seeded
         """Whether `closed` has all of the ledger's past."""
         self.reserves = spec.enforcement == "Reserve"
+        self._days = spec.period.days
         self._lines = [(each.name, frozenset(each.flavors)) for each in spec.resources]
         self.closed: defaultdict[int, list[int]] = defaultdict(self._zeros)
         """By slot: amount times microseconds of admissions that have ended."""
@@ -119,6 +120,10 @@ class _Account:
         self._slot = 0
         self._begins, self._ends = 0, 0
         """The present slot, with its bounds in microseconds."""
+        self._first = 0
+        """The instant from which usage counts now, in microseconds."""
+        self._counts_now = True
+        """Whether the period has begun, and is not over."""
         self._limits: dict[tuple[int, int], int] = {}
         """Cache of `_limit`."""
 
@@ -151,7 +156,9 @@ class _Account:
             self._begins, self._ends = now, self._begins
         elif now >= self._ends:
             self._begins, self._ends = self._ends, _NEVER
-        oldest = self._slot - self.spec.period.days
+        self._first = self.spec.period.bounds(self._slot - self._days + 1)[0]
+        self._counts_now = self.spec.period.first_day is None or self._slot == 0
+        oldest = self._slot - self._days
         for slot in [slot for slot in self.closed if slot < oldest]:
             del self.closed[slot]
         self._reserved.clear()
@@ -162,20 +169,21 @@ class _Account:
     def _count(self, entry: _Entry, sign: int) -> None:
         """Add or remove an entry, as far as it is after the beginning of the period that counts."""
         if self.reserves:
-            first = self._first_of_window()
-            for slot, within in self.spec.period.overlaps(max(entry.since, first), entry.ends, most=_MOST_SLOTS):
+            for slot, within in self._overlaps(max(entry.since, self._first), entry.ends):
                 total = self._reserved[slot]
                 for number, amount in enumerate(entry.amounts):
                     total[number] += sign * amount * within
             return
-        begins = max(entry.since, self._first_of_window())
+        begins = max(entry.since, self._first)
         for number, amount in enumerate(entry.amounts):
             self._rates[number] += sign * amount
             self._offsets[number] += sign * amount * begins
 
-    def _first_of_window(self) -> int:
-        """Return the instant from which usage counts now."""
-        return self.spec.period.bounds(self._slot - self.spec.period.days + 1)[0]
+    def _overlaps(self, begins: int, ends: int) -> Sequence[tuple[int, int]]:
+        """Return the slots between two instants (microseconds), and the microseconds within each."""
+        if self._begins <= begins < ends <= self._ends and self._counts_now:  # nearly always
+            return ((self._slot, ends - begins),)
+        return [*self.spec.period.overlaps(begins, ends, most=_MOST_SLOTS)]
 
     def hold(self, uid: str, entry: _Entry, now: int) -> None:
         """Charge a workload from now on."""
@@ -200,8 +208,7 @@ class _Account:
 
     def add_past(self, amounts: Sequence[int], begins: int, ends: int) -> None:
         """Add an admission that has ended, as far as it is in the period that counts."""
-        begins = max(begins, self._first_of_window())
-        for slot, within in self.spec.period.overlaps(begins, ends, most=_MOST_SLOTS):
+        for slot, within in self._overlaps(max(begins, self._first), ends):
             spent = self.closed[slot]
             for number, amount in enumerate(amounts):
                 spent[number] += amount * within
@@ -244,19 +251,18 @@ class _Account:
         if run_time is None:
             message = f"Budget {self.name} reserves hours until the time limit of a workload, and this one has none"
             return f"{message}: set the label sluice.dev/max-exec-time-seconds", None
-        period = self.spec.period
-        new = list(period.overlaps(now, now + run_time, most=_MOST_SLOTS))
+        new = self._overlaps(now, now + run_time)
         if not new:
             return None
-        freed = {} if replaced is None else dict(period.overlaps(now, replaced.ends, most=_MOST_SLOTS))
+        freed = {} if replaced is None else dict(self._overlaps(now, replaced.ends))
         for number, amount in enumerate(needed):
             if not amount:
                 continue
             before = 0 if replaced is None else replaced.amounts[number]
             more = {slot: amount * within - before * freed.get(slot, 0) for slot, within in new}
-            for slot in range(new[0][0], new[-1][0] + period.days):
+            for slot in range(new[0][0], new[-1][0] + self._days):
                 left = self._limit(number, slot) - self._window(number, slot)
-                if sum(more.get(slot - day, 0) for day in range(period.days)) > left:
+                if sum(more.get(slot - day, 0) for day in range(self._days)) > left:
                     return self._lacks(number, amount * run_time, slot, left), self._retry(slot, left // amount, now)
         return None
 
@@ -283,10 +289,6 @@ class _Account:
             return f"; it counts the last {period.last_days} days"
         return f"; its next period begins on {period.label(self._slot + 1)}"
 
-    @property
-    def _counts_now(self) -> bool:
-        return self.spec.period.first_day is None or self._slot == 0
-
     def _past(self, number: int) -> int:
         return self._sum(self.closed, number, self._slot)
 
@@ -298,12 +300,14 @@ class _Account:
         return self._sum(self.closed, number, slot) + self._sum(self._reserved, number, slot)
 
     def _sum(self, by_slot: Mapping[int, Sequence[int]], number: int, slot: int) -> int:
-        return sum(by_slot[day][number] for day in range(slot - self.spec.period.days + 1, slot + 1) if day in by_slot)
+        if self._days == 1:
+            return by_slot[slot][number] if slot in by_slot else 0
+        return sum(by_slot[day][number] for day in range(slot - self._days + 1, slot + 1) if day in by_slot)
 
     def sums(self, now: int) -> Iterator[Sum]:
         """Yield what is spent, reserved and left of each resource, at `now`."""
         self.follow(now)
-        first, counts = self._first_of_window(), self._counts_now
+        first, counts = self._first, self._counts_now
         for number, resource in enumerate(self.spec.resources):
             running = sum(
                 entry.amounts[number] * max(now - max(entry.since, first), 0) for entry in self.entries.values()
@@ -330,6 +334,8 @@ class BudgetAccounts(AdmissionPolicy):
         self._accounts: dict[str, _Account] = {}
         self._charging: dict[tuple[str, str, str], tuple[_Account, ...]] = {}
         """Cache: (ClusterQueue, namespace, user) to the accounts that charge a workload."""
+        self._scopes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        """Budgets by a list of their scope and an item of it, or ("", "") without lists: only these may match."""
         self._charges: dict[str, _Charge] = {}
         """By uid."""
         self._told = BudgetsSpent({}, {})
@@ -385,9 +391,13 @@ class BudgetAccounts(AdmissionPolicy):
             return
         self._outdated = False
         children: defaultdict[str, list[str]] = defaultdict(list)
+        self._scopes.clear()
         for name, spec in self._specs.items():
             if spec.parent:
                 children[spec.parent].append(name)
+            if spec.scope is not None:
+                for key in _keys(spec.scope):
+                    self._scopes[key].append(name)
         before, now = self._accounts, self._now()
         self._accounts, self._charging, self._extensions = {}, {}, []
         for name, spec in self._specs.items():
@@ -457,8 +467,10 @@ class BudgetAccounts(AdmissionPolicy):
         found = self._charging.get(key)
         if found is None:
             names: dict[str, None] = {}
-            for name, spec in self._specs.items():
-                if spec.scope is None or not spec.scope.matches(*key):
+            near = [("", ""), ("users", user), ("namespaces", namespace), ("clusterQueues", cluster_queue)]
+            for name in (name for each in near for name in self._scopes.get(each, ())):
+                scope = self._specs[name].scope
+                if scope is None or not scope.matches(*key):
                     continue
                 while name and name not in names and name in self._accounts:
                     names[name] = None
@@ -545,3 +557,10 @@ class BudgetAccounts(AdmissionPolicy):
         for name, account in self._accounts.items():
             sums = list(account.sums(now))
             yield name, account.spec, account.bounds, sums
+
+
+def _keys(scope: BudgetScope) -> list[tuple[str, str]]:
+    """Return the keys under which a scope is listed in `BudgetAccounts._scopes`: the items of one of its lists."""
+    lists = {"users": scope.users, "namespaces": scope.namespaces, "clusterQueues": scope.cluster_queues}
+    field = next((field for field, items in lists.items() if items), "")
+    return [(field, item) for item in lists.get(field, ("",))]
