@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+from pod_examples import GATE, pod
 from sqlalchemy import text
 
 from admission.controller.auditing.comparison import Difference, Problem
@@ -65,6 +66,21 @@ async def test_audit_finds_no_difference_for_running_pending_and_finished_jobs(q
     await queues.submit(job("waits", cpu="3"))
     await queues.record("waits", "pending", reason="WaitingForQuota")
     assert await queues.controller.audit(repair=False) == []
+
+
+async def test_audit_finds_no_difference_for_a_gated_pod_with_the_label_of_a_waiting_job(queues):
+    await queues.submit(job("runs", cpu="4"))
+    await queues.job("runs", runs)
+    waits = await queues.submit(job("waits", cpu="3"))
+    await queues.record("waits", "pending", reason="WaitingForQuota")
+    labels = {"batch.kubernetes.io/controller-uid": waits["metadata"]["uid"]}
+    forged = pod("forged", queue=None, schedulingGates=[GATE])
+    forged["metadata"]["labels"] = labels
+    await queues.user.create("pods", "team-a", forged)
+    assert await queues.controller.audit(repair=False) == []
+    await queues.user.create("pods", "team-a", {**forged, "metadata": {**forged["metadata"], "name": "runs-too"},
+                                                "spec": {**forged["spec"], "schedulingGates": []}})  # fmt: skip
+    await found(queues, Problem.PODS_WITHOUT_ADMISSION)
 
 
 async def test_audit_accepts_quota_of_deleted_job_with_terminating_pod(queues):

@@ -134,7 +134,9 @@ class AuditSources:
             async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": owner}):
                 for pod in page["items"]:
                     metadata = pod["metadata"]
-                    if pod.get("status", {}).get("phase") not in FINISHED_PHASES:
+                    # A gated pod does not run, whatever labels its user has given it.
+                    is_gated = bool(pod["spec"].get("schedulingGates"))
+                    if not is_gated and pod.get("status", {}).get("phase") not in FINISHED_PHASES:
                         uid, labels = metadata["labels"][owner], metadata["labels"]
                         pods[uid] += "deletionTimestamp" not in metadata
                         names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
