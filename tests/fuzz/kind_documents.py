@@ -21,6 +21,7 @@ class Served(NamedTuple):
 
 KINDS = {
     "rayclusters": Served("/apis/ray.io/v1/namespaces/{}/rayclusters", "rayclusters"),
+    "jobsets": Served("/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets", "jobsets"),
     "trainingruns": Served("/apis/example.com/v1/namespaces/{}/trainingruns", "trainingruns"),
     "statefulsets": Served("/apis/apps/v1/namespaces/{}/statefulsets", "statefulsets"),
     "vcjobs": Served("/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs", "jobs.batch.volcano.sh"),
@@ -43,6 +44,13 @@ def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
                 for number, count in enumerate(pods)
             ]
             api, spec = "ray.io/v1", {"headGroupSpec": {"template": one()}, "workerGroupSpecs": groups}
+        case "jobsets":
+            one_pod = {"parallelism": 1, "completions": 1}
+            copies = [
+                {"name": f"w{number}", "replicas": count, "template": {"spec": {**one_pod, "template": one()}}}
+                for number, count in enumerate(pods)
+            ]
+            api, spec = "jobset.x-k8s.io/v1alpha2", {"replicatedJobs": copies}
         case "trainingruns":
             roles = [{"role": f"w{number}", "count": count, "template": one()} for number, count in enumerate(pods)]
             api, spec = "example.com/v1", {"roles": roles}
@@ -62,14 +70,24 @@ def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
             policy = {"podManagementPolicy": "Parallel"} if pods[0] else {}
             api = "apps/v1"
             spec = {"replicas": sum(pods), "serviceName": name, "selector": selector, "template": single, **policy}
-    kinds = {"rayclusters": "RayCluster", "trainingruns": "TrainingRun", "vcjobs": "Job", "appwrappers": "AppWrapper"}
-    return {"apiVersion": api, "kind": kinds.get(kind, "StatefulSet"), "metadata": metadata, "spec": spec}
+    return {"apiVersion": api, "kind": _NAMES[kind], "metadata": metadata, "spec": spec}
+
+
+_NAMES = {
+    "rayclusters": "RayCluster",
+    "jobsets": "JobSet",
+    "trainingruns": "TrainingRun",
+    "statefulsets": "StatefulSet",
+    "vcjobs": "Job",
+    "appwrappers": "AppWrapper",
+}
 
 
 def groups_of(kind: str, spec: Object) -> tuple[list[str], list[Object], str, str]:
     """Return the path of the list of groups, a copy of the list, and a group's fields of its number and its name."""
     path, number, name = {
         "rayclusters": (["workerGroupSpecs"], "replicas", "groupName"),
+        "jobsets": (["replicatedJobs"], "replicas", "name"),
         "trainingruns": (["roles"], "count", "role"),
         "vcjobs": (["tasks"], "replicas", "name"),
         "appwrappers": (["resources", "GenericItems"], "replicas", "name"),
@@ -78,6 +96,12 @@ def groups_of(kind: str, spec: Object) -> tuple[list[str], list[Object], str, st
     for key in path:
         found = found[key]
     return path, copy.deepcopy(found), number, name
+
+
+def pod_template_of(group: Object) -> Object:
+    """Return the pod template of a group, or the pod itself."""
+    found: Object = group.get("template") or group["generictemplate"]
+    return found["spec"]["template"] if "template" in found.get("spec", {}) else found
 
 
 def pods_wanted(kind: str, obj: Object) -> int:

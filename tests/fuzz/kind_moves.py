@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from tests.fuzz import oddities
 
 USERS = ("alice", "bob")
-KINDS = ("rayclusters", "rayclusters", "trainingruns", "statefulsets", "statefulsets", "vcjobs", "appwrappers")
+KINDS = (
+    *["rayclusters"] * 2,
+    *["jobsets"] * 2,
+    "trainingruns",
+    *["statefulsets"] * 2,
+    "vcjobs",
+    "appwrappers",
+)
 _NAMES = ("wa", "wb")
 """Names of the objects of each kind, in each user's namespace."""
 _GANGS = ("koordinator", "plugins", "native", "yunikorn", "declared")
@@ -93,7 +100,7 @@ _GANG_OF_TREE = _move(
 _CHANGES = ("resize", "resize", "sway", "sway", "sway", "rename", "add", "enlarge", "reverse")
 _START_AND_CHANGE = _move(
     "start_and_change",
-    kind=_one("rayclusters", "rayclusters", "trainingruns", "statefulsets"),
+    kind=_one("rayclusters", "rayclusters", "jobsets", "trainingruns", "statefulsets"),
     name=_one(*_NAMES),
     stop=_one("20", "never"),
     what=_one(*_CHANGES),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.documents import LOCAL_QUEUES, QUEUE_LABELS, QUOTAS
-from tests.fuzz.kind_documents import KINDS, groups_of, pods_wanted, whole
+from tests.fuzz.kind_documents import KINDS, groups_of, pod_template_of, pods_wanted, whole
 from tests.fuzz.world import MERGE, NAMESPACES
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class KindPlayers:
             case "misshape" if kind == "trainingruns":  # its definition accepts any fields
                 groups[0]["template"]["spec"] |= _MISSHAPED[pods % len(_MISSHAPED)]
             case _:
-                _enlarge(groups[0].get("template") or groups[0]["generictemplate"], pods)
+                _enlarge(pod_template_of(groups[0]), pods)
         await self._patch(user, kind, found, _nested(path, groups))
 
     async def start_and_change(self, user: str, kind: str, name: str, stop: str, what: str, numbers: list[int]) -> None:

@@ -78,13 +78,17 @@ async def wholes_that_wait(world: World, players: Players) -> list[str]:
         metadata = obj["metadata"]
         if metadata["uid"] not in players.kinds.wholes:
             continue
+        uids = {
+            metadata["uid"],
+            *(job["metadata"]["uid"] for job in world.local.controlled_by("jobs", metadata["uid"])),
+        }
         pods = [
             pod
             for pod in world.local.list("pods", metadata["namespace"])
-            if metadata["uid"] in {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+            if not uids.isdisjoint(owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ())
         ]
         run = [pod for pod in pods if not is_gated(pod) and pod.get("status", {}).get("phase") == "Running"]
-        if len(run) == pods_wanted(kind, obj):
+        if len(run) == pods_wanted(kind, obj) or "terminalState" in (obj.get("status") or {}):
             await _delete(world, kind, obj)
         elif "deletionTimestamp" not in metadata:
             waiting.append(f"{kind} {metadata['namespace']}/{metadata['name']}: {len(run)} pods run")
@@ -117,6 +121,7 @@ def _is_queued(obj: Object, kind: str = "") -> bool:
     labels = obj["metadata"].get("labels") or {}
     status = obj.get("status") or {}
     is_over = "Completed" in (status.get("state"), status.get("queuejobstate")) or status.get("state") == "Failed"
+    is_over = is_over or "terminalState" in status
     if is_over or "deletionTimestamp" in obj["metadata"]:
         return False
     return kind == "vcjobs" or any(map(labels.get, QUEUE_LABELS))

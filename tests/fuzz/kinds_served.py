@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_OPERATED: Final = ("ray.io/raycluster", "batch.volcano.sh/job")
+_OPERATED: Final = ("ray.io/raycluster", "jobset.x-k8s.io/jobset", "batch.volcano.sh/job")
 _MCAD: Final = ("workload.codeflare.dev/appwrapper", "mcad.ibm.com/appwrapper")
 _FORM: Final[Object] = {
     **TRAINING_RUN_FORM,
@@ -68,7 +68,14 @@ async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
     await admin.create("customresourcedefinitions", "", definition(run))
     for key, version in _SIZES.items():
         await admin.create("customresourcedefinitions", "", definition(KINDS.sizes[key], version))
-    groups = ["ray.io", "batch.volcano.sh", "workload.codeflare.dev", "example.com", *(group for group, _ in _SIZES)]
+    groups = [
+        "ray.io",
+        "jobset.x-k8s.io",
+        "batch.volcano.sh",
+        "workload.codeflare.dev",
+        "example.com",
+        *(group for group, _ in _SIZES),
+    ]
     rules = [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]
     await admin.create("clusterroles", "", {"metadata": {"name": "edit-kinds"}, "rules": rules})
     runs = operator(sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock, run)

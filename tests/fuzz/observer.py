@@ -34,8 +34,10 @@ _QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
 _ENDED = ("Succeeded", "Failed")
 _CONTROLLER = "kubernetes.io/job-controller"
 _SUBMITTED_BY = "sluice.dev/submitted-by"
+_UID = "sluice.dev/workload-uid"
 SUSPENDED: dict[str, Callable[[Object], bool]] = {
     "rayclusters": lambda obj: obj["spec"].get("suspend") is True,
+    "jobsets": lambda obj: obj["spec"].get("suspend") is True,
     "trainingruns": lambda obj: obj["spec"].get("paused") is True,
     "appwrappers": lambda obj: (obj["metadata"].get("annotations") or {}).get("sluice.dev/dispatch") != "true",
 }
@@ -82,6 +84,10 @@ def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: C
     return queue
 
 
+def _owner_of(metadata: Object) -> str:
+    return next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
+
+
 class Observer:
     """Watches Jobs, pods and other objects. `violation` is the first violation of a quota."""
 
@@ -94,6 +100,8 @@ class Observer:
         self._jobs: dict[str, SeenJob] = {}
         self._pods: dict[str, tuple[str, float, str]] = {}
         """Running pods by UID: UID of the Job (or of the pod itself), monotonic time of its start, node pool."""
+        self._owners: dict[str, str] = {}
+        """Uid of an observed Job or other object to that of its controller."""
         self._queued: set[str] = set()
         """UIDs of pods that were observed with Sluice's gate."""
         self._user_ungated: set[str] = set()
@@ -158,6 +166,7 @@ class Observer:
 
     def _see_job(self, obj: Object, *, suspended: bool) -> None:
         metadata = obj["metadata"]
+        self._owners[metadata["uid"]] = _owner_of(metadata)
         job = self._jobs.setdefault(metadata["uid"], SeenJob(f"{metadata['namespace']}/{metadata['name']}"))
         if _note_queue(job, metadata, suspended=suspended, boundless=self._boundless):
             noted = (metadata.get("annotations") or {}).get(_SUBMITTED_BY)
@@ -185,7 +194,10 @@ class Observer:
         # A pod without the selector was not started by Sluice; it counts against the flavor that all queues have.
         pool = (pod["spec"].get("nodeSelector") or {}).get(POOL, "main")
         cpu = Fraction(requests_of(pod["spec"], ("cpu",))["cpu"], 1000)
-        owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
+        owner = _owner_of(metadata)
+        above = self._owners.get(owner, "")
+        if owner in self._jobs and not self._jobs[owner].charged and above == (metadata.get("labels") or {}).get(_UID):
+            owner = above  # the pod of a child, such as a Job of a JobSet, which the workload's start has labelled
         if uid in self._queued or is_gated(pod):
             self._see_queued_pod(pod, owner, cpu, pool)
         elif uid not in self._pods and (job := self._jobs.get(owner)) is not None and job.charged:
