@@ -338,6 +338,11 @@ async def test_pods_and_logs_are_shown_according_to_kubernetes_rbac(
     await expect(pods.get_by_role("row").filter(has_text="with-pods-1")).to_contain_text("Pending")
     await expect(pods).not_to_contain_text("foreign")
     await check_pods_of_other_kinds(running, grace)
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    failed = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
+    await cluster.patch("pods", "vision", "with-pods-1", failed, subresource="status")
+    await page.reload()
+    await expect(pods.get_by_role("row").filter(has_text="with-pods-1")).to_contain_text("exit code 137")
     await pods.get_by_role("button", name="Log of with-pods-1").click()
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")

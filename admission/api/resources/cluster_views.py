@@ -268,4 +268,5 @@ def _container(status: dict[str, Any]) -> Document:
         "reason": details.get("reason", ""),
         "message": details.get("message", ""),
         "restarts": status.get("restartCount", 0),
+        **({"exitCode": details["exitCode"]} if "exitCode" in details else {}),
     }

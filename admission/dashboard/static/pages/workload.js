@@ -154,7 +154,7 @@ function Pods({ namespace, name, version, state }) {
       : html`<${Table} label="Pods of the workload" rows=${pods} keyOf=${(pod) => pod.name} columns=${[
         { name: "Name", cell: (pod) => html`<bdi class="free">${pod.name}</bdi>` },
         { name: "State", cell: (pod) => html`<${Badge} tone=${{ Running: "good", Failed: "bad", Pending: "wait" }[pod.phase] || "calm"}>${pod.isEnding ? "Ending" : pod.phase}<//>` },
-        { name: "Containers", cell: (pod) => pod.containers.map((each) => html`<div key=${each.name}><${Badge} tone=${CONTAINER_TONES[each.state]}>${each.reason || each.state}<//> <bdi>${each.name}</bdi>${each.restarts > 0 && html` <span class="soft">${count(each.restarts)} restarts</span>`} <${Free} text=${each.message} longest=${160} /></div>`) },
+        { name: "Containers", cell: (pod) => pod.containers.map((each) => html`<div key=${each.name}><${Badge} tone=${CONTAINER_TONES[each.state]}>${each.reason || each.state}<//> <bdi>${each.name}</bdi>${each.exitCode > 0 && html` <span class="soft">exit code ${each.exitCode}</span>`}${each.restarts > 0 && html` <span class="soft">${count(each.restarts)} restarts</span>`} <${Free} text=${each.message} longest=${160} /></div>`) },
         { name: "Node", className: "opt", cell: (pod) => html`<bdi>${pod.node || "–"}</bdi>` },
         { name: "Log", cell: (pod) => html`<button type="button" class="text-button" aria-label=${`Log of ${pod.name}`} onClick=${() => setLog({ pod: pod.name, container: pod.containers[0]?.name })}>Last lines</button>` },
       ]} />`}
