@@ -59,6 +59,8 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "limit": ("integer", "Most objects in a page."),
     "month": ("string", "Instead of from and to: a month of the calendar, as 2026-10; this or last."),
     "namespace": ("string", "Only usage in this namespace."),
+    "most": ("integer", "Show levels with at most so many domains each; the deepest of them has the pods."),
+    "within": ("string", "Values of a domain, joined by slashes: only what is above, in and below it is shown."),
     "node": ("string", "Name of a node, or of another domain of a topology."),
     "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
     "offset": ("integer", "Number of workloads to skip at the beginning."),
@@ -178,7 +180,7 @@ def describe() -> Document:
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
     topology = _operation("get", TOPOLOGY_REPORT, ref(f"{OWN}{TOPOLOGY_REPORT}"), None)
-    topology["parameters"] = _query(("flavor", "level"))
+    topology["parameters"] = _query(("flavor", "level", "most", "within"))
     _add(paths, f"{REPORTS.collection()}/topology", "get", topology)
     stays = _operation("get", STAY_REPORT, ref(f"{OWN}{STAY_REPORT}"), None)
     stays["parameters"] = _query(("node", "from", "to"))

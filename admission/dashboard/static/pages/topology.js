@@ -7,10 +7,12 @@ import { html, useEffect, useMemo, useRef, useState } from "../lib/ui.js";
 
 const HOSTNAME = "kubernetes.io/hostname";
 const MOST_OUT = 50;
+const MOST_CELLS = 2500;  // above that racks are drawn, and the nodes of the one that is opened
 const levelName = (label) => (label === HOSTNAME ? "node" : label.split("/").pop());
 
 export function TopologyPage({ flavor }) {
-  const found = useAnswer("/apis/sluice.dev/v1/reports/topology", { flavor }, { everyMs: 10000 });
+  const [within, setWithin] = useParameter("within");
+  const found = useAnswer("/apis/sluice.dev/v1/reports/topology", { flavor, most: MOST_CELLS, ...(within ? { within } : {}) }, { everyMs: 10000 });
   const [wanted, setWanted] = useParameter("resource");
   const report = found.data;
   const head = html`<${PageHead} title=${`Topology of ${flavor}`} crumbs=${[{ href: link("flavors"), text: "Flavors and nodes" }]}>What is free on its nodes, and what runs where<//>`;
@@ -21,7 +23,7 @@ export function TopologyPage({ flavor }) {
   return html`${head}
     ${report.resources.length > 1 && html`<div class="filters"><${Segments} label="Resource" options=${report.resources.map((value) => ({ value, text: resourceName(value) }))} value=${resource} onChange=${setWanted} /></div>`}
     <${Fits} report=${report} resource=${resource} />
-    <${NodeMap} report=${report} resource=${resource} />
+    <${NodeMap} key=${within} report=${report} resource=${resource} within=${within} onOpen=${setWithin} />
     <${OutNodes} report=${report} />`;
 }
 
@@ -47,7 +49,7 @@ const CELL = 13, GAP = 2, PAD = 8, TITLE = 17, BLOCK = 24;
 
 // Positions of all cells: racks flow in rows below the name of their block; a rack has its nodes in a near square.
 function arrange(report, width) {
-  const depth = report.levels.length;
+  const depth = shownDepth(report);
   const leaves = report.domains.filter((domain) => domain.values.length === depth);
   const groups = new Map();  // block -> rack -> leaves; with two levels there is one group, with one a single rack
   for (const leaf of leaves) {
@@ -83,16 +85,19 @@ function arrange(report, width) {
   return { cells, titles, height: Math.max(1, y) };
 }
 
+// How many levels the answer has: with very many nodes not all.
+const shownDepth = (report) => report.domains.reduce((most, domain) => Math.max(most, domain.values.length), 1);
+
 // The state of a node for its colour: out, or the used share in five steps.
 function shade(leaf, resource) {
   if (leaf.nodes === leaf.out) return "out";
   const whole = amount(leaf.capacity[resource]), free = amount(leaf.free[resource]);
-  if (leaf.whole) return 0;
+  if (leaf.whole === leaf.nodes - leaf.out) return 0;
   return whole ? Math.max(1, Math.min(4, Math.ceil((4 * (whole - free)) / whole))) : 4;
 }
 
 // A canvas draws ten thousand nodes in one frame, which as many elements of SVG do not.
-function NodeMap({ report, resource }) {
+function NodeMap({ report, resource, within, onOpen }) {
   const box = useRef(null), canvas = useRef(null);
   const [width, setWidth] = useState(0);
   const [chosen, setChosen] = useState(-1);
@@ -119,6 +124,9 @@ function NodeMap({ report, resource }) {
   useEffect(() => {
     if (width && canvas.current) paint(canvas.current, plan, { width, resource, chosen, marked });
   }, [plan, width, resource, chosen, marked, painted]);
+  const depth = shownDepth(report), single = depth === report.levels.length;
+  const cellName = levelName(report.levels[depth - 1].nodeLabel);
+  const enter = (leaf) => (single ? open(leaf, report) : onOpen(leaf.values.join("/")));
   const at = (event) => {
     const place = canvas.current.getBoundingClientRect(), x = event.clientX - place.left, y = event.clientY - place.top;
     return plan.cells.findIndex((cell) => x >= cell.x && x < cell.x + CELL + GAP && y >= cell.y && y < cell.y + CELL + GAP);
@@ -127,24 +135,26 @@ function NodeMap({ report, resource }) {
   const keys = (event) => {
     const cell = plan.cells[chosen];
     if (event.key === "Escape") setChosen(-1);
-    else if (event.key === "Enter" && cell) open(cell.leaf, report);
+    else if (event.key === "Enter" && cell) enter(cell.leaf);
     else if (event.key in steps) setChosen(Math.max(0, Math.min(plan.cells.length - 1, chosen + steps[event.key])));
     else if (event.key === "ArrowDown" || event.key === "ArrowUp") setChosen(beside(plan.cells, chosen, event.key === "ArrowDown"));
     else return;
     event.preventDefault();
   };
   const cell = plan.cells[chosen];
-  const fragmented = plan.cells.filter(({ leaf }) => !leaf.whole && leaf.nodes > leaf.out && amount(leaf.free[resource]) > 0).length;
-  return html`<${Card} title="Map" note=${`${plural(report.total.nodes, "node")}, ${count(report.total.whole)} without pods, ${count(fragmented)} partly used, ${count(report.out.length)} out`}>
+  const partly = plan.cells.filter(({ leaf }) => !leaf.whole && leaf.nodes > leaf.out && amount(leaf.free[resource]) > 0).length;
+  return html`<${Card} title="Map" note=${within ? "" : `${plural(report.total.nodes, "node")}, ${count(report.total.whole)} without pods, ${single ? `${count(partly)} partly used, ` : ""}${count(report.out.length)} out`}>
+    ${within && html`<p>Only <b><bdi>${within.split("/").join(" / ")}</bdi></b>. <button type="button" class="text-button" onClick=${() => onOpen("")}>Show all</button></p>`}
+    ${!single && html`<p class="soft">Each square is a ${cellName}: open one to see its nodes.</p>`}
     <p class="legend topology-legend">${[["0", "no pods"], ["1", "up to ¼"], ["2", "½"], ["3", "¾"], ["4", "full"], ["out", "out"]].map(([name, text]) => html`<span key=${name}><i class=${`swatch heat-${name}`}></i>${text}</span>`)}</p>
     <div class="topology" ref=${box}>
       <canvas ref=${canvas} role="application" tabindex="0" style=${{ height: `${plan.height}px` }}
-        aria-label=${`Map of ${plural(plan.cells.length, "node")}. The arrow keys choose one, Enter opens its workload.`} aria-describedby="topology-cell"
+        aria-label=${single ? `Map of ${plural(plan.cells.length, "node")}. The arrow keys choose one, Enter opens its workload.` : `Map of ${plural(plan.cells.length, cellName)}. The arrow keys choose one, Enter shows its nodes.`} aria-describedby="topology-cell"
         onMouseMove=${(event) => { const index = at(event); if (index >= 0) setChosen(index); }}
-        onClick=${(event) => { const index = at(event); if (index >= 0) { setChosen(index); open(plan.cells[index].leaf, report); } }} onKeyDown=${keys}></canvas>
+        onClick=${(event) => { const index = at(event); if (index >= 0) { setChosen(index); enter(plan.cells[index].leaf); } }} onKeyDown=${keys}></canvas>
     </div>
     <div id="topology-cell" class="topology-cell" aria-live="polite">${cell ? html`<${Node} leaf=${cell.leaf} report=${report} resource=${resource} reason=${reasons.get(cell.leaf.values.join("\n"))} marked=${marked} onMark=${setMarked} />`
-      : html`<p class="soft">Point at a node, or choose one with the arrow keys, to see what runs there.</p>`}</div>
+      : html`<p class="soft">Point at a node, or choose one with the arrow keys, to see what is there.</p>`}</div>
   <//>`;
 }
 
@@ -170,6 +180,7 @@ function Node({ leaf, report, resource, reason, marked, onMark }) {
   const runs = leaf.runs || [], others = runs.filter((run) => !report.workloads[run.workload].name);
   return html`<p><b><bdi>${leaf.values.join(" / ")}</bdi></b> <span class="soft">${shown(resource, amount(leaf.free[resource]))} of ${shown(resource, amount(leaf.capacity[resource]))} ${resourceName(resource)} free${amount(leaf.usedByOthers[resource]) > 0 ? `, ${shown(resource, amount(leaf.usedByOthers[resource]))} used by other pods` : ""}</span></p>
     ${reason && html`<p class="failed">It ${reason}.</p>`}
+    ${leaf.values.length < report.levels.length && html`<p>${plural(leaf.nodes, "node")}, ${count(leaf.whole)} without pods, ${count(leaf.out)} out</p>`}
     ${runs.length > 0 && html`<ul class="plain">${runs.filter((run) => report.workloads[run.workload].name).map((run) => {
       const workload = report.workloads[run.workload];
       return html`<li key=${run.workload}><a href=${workloadLink(workload.namespace, workload.workload)}><bdi>${workload.namespace}/${workload.name}</bdi></a> <span class="soft">${plural(run.pods, "pod")} of ${count(workload.pods)}</span>
