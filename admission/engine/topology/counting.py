@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from admission.model.topology import Values
 
 PODS = "pods"
+_PODS_BITS = 40
+"""More than the number of pods in a domain has."""
 _NOTHING: Mapping[str, int] = {}
 _ELSEWHERE = "topologyDomain"
 
@@ -53,34 +55,44 @@ def requests_of(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 class Line:
-    """The leaves into which pods fit, in the order of how many do, then in that of values."""
+    """The domains of a level that hold slices, in the order of how many, then of pods, then of values."""
 
-    def __init__(self, tree: Tree, pods: Sequence[int], rooms_of: Sequence[int]) -> None:
+    def __init__(self, tree: Tree, level: int, slices: Sequence[int], pods: Sequence[int]) -> None:
         self._ranks, self._domains = tree.ranks(), tree.by_rank()
         self._base = len(self._domains)
-        base = self._base
-        # Places are numbers, number of pods * base + rank: comparing tuples would take three times as long.
-        self._places = [
-            count * base + rank for count, rank, room in zip(pods, self._ranks, rooms_of, strict=True) if count and room
-        ]
-        self._places.sort()
+        self._slices, self._pods = slices, pods
+        # If slices are pods, these are not compared once more.
+        self._bits = 0 if slices is pods else _PODS_BITS
+        numbers = [domain.number for domain in tree.by_level[level] if slices[domain.number]]
+        places = self._make_places(numbers)
+        self._place_of = dict(zip(numbers, places, strict=True))
+        self._places = sorted(places)
 
-    def move(self, number: int, before: int, now: int) -> None:
-        """Give the leaf of this number its place for another number of pods."""
-        rank = self._ranks[number]
-        if before:
-            del self._places[bisect_left(self._places, before * self._base + rank)]
-        if now:
-            insort(self._places, now * self._base + rank)
+    def _make_places(self, numbers: Iterable[int]) -> list[int]:
+        """Return (slices, pods, rank) of domains as numbers: comparing tuples would take three times as long."""
+        slices, pods, ranks, base, bits = self._slices, self._pods, self._ranks, self._base, self._bits
+        if not bits:
+            return [pods[n] * base + ranks[n] for n in numbers]
+        return [(slices[n] << bits | pods[n]) * base + ranks[n] for n in numbers]
+
+    def move(self, number: int) -> None:
+        """Give the domain of this number the place that its counts have now."""
+        before = self._place_of.pop(number, None)
+        if before is not None:
+            del self._places[bisect_left(self._places, before)]
+        if self._slices[number]:
+            (now,) = self._make_places((number,))
+            self._place_of[number] = now
+            insort(self._places, now)
 
     def most(self) -> int:
-        """Return the most pods that fit into one leaf."""
-        return self._places[-1] // self._base if self._places else 0
+        """Return the most slices that one domain holds."""
+        return self._places[-1] // self._base >> self._bits if self._places else 0
 
     def since(self, least: int) -> Iterator[Domain]:
-        """Yield the leaves into which at least so many pods fit, those with fewest first."""
+        """Yield the domains that hold at least so many slices, those with fewest first."""
         base = self._base
-        for at in range(bisect_left(self._places, least * base), len(self._places)):
+        for at in range(bisect_left(self._places, (least << self._bits) * base), len(self._places)):
             yield self._domains[self._places[at] % base]
 
 
@@ -101,7 +113,8 @@ class Counts:
         self._fits: list[int] = []
         self._fits_leader: list[bool] = []
         self._fits_beside: list[int] = []
-        self._line: Line | None = None
+        self._lines: dict[int, Line] = {}
+        """Of the levels for which it was asked."""
         self.pods: list[int] = []
         self.slices: list[int] = []
         self.leaders: list[int] = []
@@ -174,14 +187,14 @@ class Counts:
             self.pods_beside, self.slices_beside = self.pods, self.slices
         elif self._plain:
             self.slices_beside = self.pods_beside
-        self._line = None
+        self._lines = {}
         self._extend()
 
     def _extend(self) -> None:
         number = len(self._tree.domains)
         if len(self.pods) == number:
             return
-        self._line = None  # ranks have changed
+        self._lines = {}  # ranks have changed
         for counts in (self.pods, self.slices, self.leaders, self.pods_beside, self.slices_beside):
             counts.extend([0] * (number - len(counts)))
         if self._demand.rules.preferences:
@@ -213,12 +226,8 @@ class Counts:
         """Count these leaves, and the domains above those of which a count has changed."""
         above: dict[Domain, None] = {}
         for leaf in leaves:
-            before = self.pods[leaf.number]
-            if self._count_leaf(leaf):
-                if self._line is not None:
-                    self._line.move(leaf.number, before, self.pods[leaf.number])
-                if leaf.parent is not None:
-                    above[leaf.parent] = None
+            if self._count_leaf(leaf) and leaf.parent is not None:
+                above[leaf.parent] = None
         for level in range(len(self._tree.levels) - 2, -1, -1):
             for domain in above:
                 self._count_inner(domain, level)
@@ -246,13 +255,16 @@ class Counts:
         if self.scores:
             changed = changed or score != self.scores[at]
             self.scores[at] = score
+        if changed and (line := self._lines.get(len(self._tree.levels) - 1)) is not None:
+            line.move(at)
         return changed
 
-    def line(self) -> Line:
-        """Return the leaves in the order of how many pods fit."""
-        if self._line is None:
-            self._line = Line(self._tree, self.pods, self._rooms.of)
-        return self._line
+    def line(self, level: int) -> Line:
+        """Return the domains of a level in the order of what they hold; the demand has no leader."""
+        found = self._lines.get(level)
+        if found is None:
+            found = self._lines[level] = Line(self._tree, level, self.slices, self.pods)
+        return found
 
     def exclusions(self) -> Counter[str]:
         """Return the number of leaves by what excludes them, in the words of Kueue's messages."""
@@ -298,6 +310,8 @@ class Counts:
             self.slices[at] = sum([self.slices[n] for n in numbers])
         if demand.leader is not None:
             self._count_beside(domain, level)
+        elif (line := self._lines.get(level)) is not None:
+            line.move(at)
 
     def _count_beside(self, domain: Domain, level: int) -> None:
         demand, at = self._demand, domain.number

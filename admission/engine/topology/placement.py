@@ -212,17 +212,22 @@ class Search:
     def _choose(self, level: int, wanted: int, *, leader: bool) -> tuple[int, list[Domain]] | str:
         counts, ranks = self._counts, self._ranks
         slices, beside, leaders, pods = counts.slices, counts.slices_beside, counts.leaders, counts.pods_beside
-        if level == len(self._tree.levels) - 1 and wanted and not leader and not counts.scores:
-            found = self._choose_leaves(wanted)
-            if found is not None:
-                return found
+        lined = wanted > 0 and not leader and not counts.scores
         while True:
+            if lined:  # best fit and least free capacity agree on the smallest domain that suffices
+                line = counts.line(level)
+                if (smallest := next(line.since(wanted), None)) is not None:
+                    return level, [smallest]
+                if self._required:
+                    return self._failure(line.most(), wanted)
+                if self._least_free:
+                    return self._least(level, wanted)
             domains = self._tree.level(level)
-            alone = [d for d in domains if beside[d.number] >= wanted and (not leader or leaders[d.number])]
+            alone = [] if lined else [d for d in domains if beside[d.number] >= wanted and leaders[d.number] >= leader]
             if alone and counts.scores:
                 if (preferred := self._preferred(domains, alone)) is not None:
                     return level, [preferred]
-            elif alone:  # best fit and least free capacity agree on the smallest domain that suffices
+            elif alone:
                 smallest = min(alone, key=lambda d: (beside[d.number], pods[d.number], ranks[d.number]))
                 return level, [smallest]
             if self._required:
@@ -238,20 +243,12 @@ class Search:
             return self._failure(shares, wanted)
         return level, [share.domain for share in shares]
 
-    def _choose_leaves(self, wanted: int) -> tuple[int, list[Domain]] | str | None:
-        """Choose among the leaves, in the order in which they are kept; None: that is not the order to choose in."""
-        counts, size = self._counts, self._size
-        line, level = counts.line(), len(self._tree.levels) - 1
-        if (smallest := next(line.since(wanted * size), None)) is not None:
-            return level, [smallest]
-        if self._required:
-            return self._failure(line.most() // size, wanted)
-        if not self._least_free:
-            return None
+    def _least(self, level: int, wanted: int) -> tuple[int, list[Domain]] | str:
+        """Take the domains with the least free capacity until they suffice."""
         chosen, rest = [], wanted
-        for leaf in line.since(size):
-            chosen.append(leaf)
-            rest -= counts.slices[leaf.number]
+        for domain in self._counts.line(level).since(1):
+            chosen.append(domain)
+            rest -= self._counts.slices[domain.number]
             if rest <= 0:
                 return level, chosen
         return self._failure(wanted - rest, wanted)
