@@ -389,3 +389,16 @@ async def test_reason_of_a_stop_is_annotated_while_a_queue_is_stopped(store: Sto
     forged = {"sluice.dev/stop-reason": "forged"}
     assert await write("None", annotations=forged) is None
     assert await write("Hold", annotations=forged) is None
+
+
+async def test_budget_must_not_become_its_own_ancestor(store: Store):
+    def budget(name: str, parent: str = "") -> Budget:
+        spec = {"parent": parent, "resources": [{"name": "cpu", "hours": "1"}], "period": {"every": "Month"}}
+        return Budget.model_validate({"metadata": {"name": name}, "spec": spec})
+
+    for one in (budget("top"), budget("middle", "top"), budget("low", "middle"), budget("other", "missing")):
+        await store.queues.create(one, author=Author("ada"))
+    with pytest.raises(InvalidObject, match="closes a cycle of Budgets: top -> low -> middle -> top; name a parent"):
+        await store.queues.replace(budget("top", "low"), author=Author("ada"))
+    with pytest.raises(Conflict, match="is in use by Budget middle"):
+        await store.queues.delete("Budget", "top", author=Author("ada"))

@@ -1,4 +1,4 @@
-"""Referential integrity of queue objects: no cycles of Cohorts, no deletion of an object that is referenced."""
+"""Integrity of references of queue objects: no cycles of Cohorts or Budgets, no deletion of what is referenced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, ResourceFlavor, Topology
+from admission.model.queues import QUEUE_OBJECTS, Budget, ClusterQueue, Cohort, ResourceFlavor, Topology
 from admission.model.topology import HOSTNAME
 from admission.store.database.tables import admissions, queue_objects, workloads
 from admission.store.errors import Conflict
@@ -25,17 +25,24 @@ _MAX_NAMED = 3
 
 def check_parents(connection: Connection, obj: QueueObject) -> None:
     """Raise InvalidObject if `obj` would become its own ancestor. A parent that does not exist is allowed."""
-    if not isinstance(obj, Cohort) or not obj.spec.parent_name:
-        return
     columns = queue_objects.c
-    rows = connection.execute(select(columns.name, columns.parent).where(columns.kind == Cohort.kind))
-    parents = {row.name: row.parent for row in rows} | {obj.name: obj.spec.parent_name}
+    if isinstance(obj, Cohort) and obj.spec.parent_name:
+        field, own = "parentName", obj.spec.parent_name
+        rows = connection.execute(select(columns.name, columns.parent).where(columns.kind == Cohort.kind))
+        parents = {row.name: row.parent for row in rows}
+    elif isinstance(obj, Budget) and obj.spec.parent:
+        field, own = "parent", obj.spec.parent
+        rows = connection.execute(select(columns.name, columns.content).where(columns.kind == Budget.kind))
+        parents = {row.name: row.content["spec"].get("parent", "") for row in rows}
+    else:
+        return
+    parents[obj.name] = own
     path = [obj.name]
     while (parent := parents.get(path[-1], "")) and parent not in path:
         path.append(parent)
     if parent == obj.name:
-        message = f"closes a cycle of Cohorts: {' -> '.join([*path, parent])}; name a parent outside of it"
-        raise InvalidObject([("spec.parentName", message)], subject=f'Cohort "{obj.name}"')
+        message = f"closes a cycle of {obj.kind}s: {' -> '.join([*path, parent])}; name a parent outside of it"
+        raise InvalidObject([(f"spec.{field}", message)], subject=f'{obj.kind} "{obj.name}"')
 
 
 def check_change(old: QueueObject, new: QueueObject) -> None:
