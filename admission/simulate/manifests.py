@@ -20,6 +20,7 @@ _FIELDS = {
     "Cohort": "cohorts",
     "ClusterQueue": "clusterQueues",
     "LocalQueue": "localQueues",
+    "Budget": "budgets",
 }
 _KINDS = (*_FIELDS, "WorkloadPriorityClass", "Namespace", "Workload", "Job")
 _GENERATED = ("Workload", "Job")
@@ -119,6 +120,7 @@ def _workload(body: Mapping[str, Any], number: int, priorities: Mapping[str, int
     labels = metadata.get("labels") or {}
     priority_class = next((labels[label] for label in _JOBS.conventions.priority_labels if label in labels), "")
     fewest = next(filter(None, map((metadata.get("annotations") or {}).get, MIN_PARALLELISM)), None)
+    limit = next((labels[label] for label in _JOBS.conventions.time_labels if label in labels), "")
     pod_set = {
         "name": "main",
         "count": min(parallelism, spec.get("completions") or parallelism),
@@ -132,5 +134,6 @@ def _workload(body: Mapping[str, Any], number: int, priorities: Mapping[str, int
             "queueName": _JOBS.queue_name({**body, "metadata": metadata}),
             "priority": priorities.get(priority_class, 0),
             "podSets": [pod_set],
+            "maximumExecutionTimeSeconds": int(limit) if limit.isdecimal() else None,
         },
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from admission.engine import (
     Accounting,
     AdmissionFairSharing,
+    Budgets,
     Engine,
     NamespaceChanged,
     Policy,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine import Decisions
+    from admission.engine.policies.contract import PolicyConfig
     from admission.model.workload import Admission, Workload
     from admission.simulate.scenario import Case
 
@@ -47,14 +49,14 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
     """Return the engine's configuration for a scenario."""
     strategies = tuple(document.get("preemptionStrategies") or STRATEGIES)
     config = document.get("admissionFairSharing")
-    policies: tuple[AdmissionFairSharing, ...] = ()
+    policies: tuple[PolicyConfig, ...] = (Budgets(),) if document.get("budgets") else ()
     if config:
         usage = AdmissionFairSharing(
             half_life=parse_duration(config.get("usageHalfLifeTime", "0s")),
             sampling_interval=parse_duration(config.get("usageSamplingInterval", "5m")),
             resource_weights={name: float(value) for name, value in (config.get("resourceWeights") or {}).items()},
         )
-        policies = (usage,)
+        policies = (usage, *policies)
     return Policy(
         fair_sharing=bool(document.get("fairSharing")),
         preemption_strategies=strategies,

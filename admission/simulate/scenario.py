@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 Case = dict[str, Any]
 """A scenario, or its result, as a JSON document."""
 
-_QUEUE_OBJECTS = ("topologies", "resourceFlavors", "admissionChecks", "cohorts", "clusterQueues", "localQueues")
+_QUEUE_OBJECTS = (
+    "topologies",
+    "resourceFlavors",
+    "admissionChecks",
+    "cohorts",
+    "clusterQueues",
+    "localQueues",
+    "budgets",
+)
 
 
 def queue_objects(

@@ -79,6 +79,7 @@ class WorkloadReader:
             queued_at=seconds(evicted["lastTransitionTime"]) if evicted is not None and own_fault else None,
             replaces=self._uids.get(annotations.get(f"{_PREFIX}/workload-slice-replacement-for", ""), ""),
             may_preempt=not self._gated(spec, status),
+            max_seconds=spec.get("maximumExecutionTimeSeconds"),
         )
         holds = reserved is not None and bool(status.get("admission"))
         return ScenarioWorkload(

@@ -47,6 +47,7 @@ DONE = {
     "move": "move train --to express -n team-a",
     "prioritize": "prioritize train --before other-job -n team-a",
     "delete": "delete cq/new",
+    "budget grant": "budget grant ml 20 --resource nvidia.com/gpu --reason deadline",
     "debug bundle": "debug bundle --file bundle.tar.gz",
     "migrate": "migrate --database-url sqlite:///new.db",
     "simulate": "simulate queues.yaml",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +24,16 @@ def budget() -> None:
     """
 
 
-@budget.command(context_settings={"ignore_unknown_options": True})
+class _WithNegativeHours(click.Command):
+    """A command whose last argument may be a negative number, which would be taken for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Pass a negative number behind `--`."""
+        hours = [each for each in args if re.fullmatch(r"-[0-9.]+", each)]
+        return super().parse_args(ctx, [each for each in args if each not in hours] + (["--", *hours] if hours else []))
+
+
+@budget.command(cls=_WithNegativeHours)
 @click.argument("name")
 @click.argument("hours")
 @click.option("--resource", default="", help="Resource that gets the hours.  [default: the only one of the Budget]")

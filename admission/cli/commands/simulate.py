@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +18,7 @@ from admission.model.manifests import parse_documents
 from admission.model.quantity import format_amount
 from admission.simulate import simulate as play
 from admission.simulate.manifests import from_manifests
+from admission.simulate.scenario import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +66,7 @@ def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None
     if of_manifests:
         together = ", ".join(of_manifests)
         with _blaming(together):
-            scenarios.insert(0, (together, from_manifests(manifests)))
+            scenarios.insert(0, (together, {**from_manifests(manifests), "clock": timestamp(time.time())}))
     for path, scenario in scenarios:
         with _blaming(path):
             answer = play(scenario, cycles)
