@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 import click
@@ -205,7 +205,13 @@ class Settings(BaseSettings):
     )
     managed_jobs_namespace_selector: LabelSelector | None = Field(
         None,
-        description="Namespaces that manageJobsWithoutQueueName applies to. Default: all but kube-system and Sluice's.",
+        description="Namespaces that manageJobsWithoutQueueName and createLocalQueues apply to. "
+        "Default: all but kube-system and Sluice's.",
+    )
+    create_local_queues: Literal["none", "default", "cluster-queue"] = Field(
+        "none",
+        description="LocalQueues that Sluice creates in each namespace that a ClusterQueue selects: none, one named "
+        "`default`, or one for each ClusterQueue with its name.",
     )
     accept_kueue_labels: bool = Field(
         True, description="Accept the label kueue.x-k8s.io/queue-name and Kueue's other labels as well as Sluice's."

@@ -42,6 +42,7 @@ from admission.cluster.lease import LeaderElector, Timing
 from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
+from admission.controller.intake.namespace_queues import NamespaceQueues
 from admission.controller.intake.not_queued import NotQueuedObjects
 from admission.controller.intake.unqueued import UnqueuedObjects
 from admission.kinds.registry import holds_items
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.aggregation import TlsEndpoint
     from admission.cli.serve.gate_process import Gate
     from admission.cluster.claim import Claim
+    from admission.controller.intake.namespace_queues import Naming
     from admission.kinds import Kinds
     from admission.notifications.notifier import Notifier
     from admission.serving.tracing import Tracing
@@ -122,6 +124,8 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
         background.append(Reload(settings, *reload, _reloadable(replica)).run)
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, replica).run)
+        if settings.create_local_queues != "none":
+            background.append(_namespace_queues(settings.create_local_queues, settings, replica).run)
         if any(map(holds_items, replica.kinds)):
             watches, events, engine = controller.watches, controller.events, controller.engine
             items = AppWrapperItems(client, controller.writer, watches, events, engine=engine)
@@ -328,6 +332,17 @@ def _unqueued(settings: Settings, replica: _Replica) -> UnqueuedObjects:
         namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
         leads=lambda: replica.leads() and replica.controller.is_deciding,
         is_held=replica.controller.is_held_by_disabled,
+    )
+
+
+def _namespace_queues(naming: Naming, settings: Settings, replica: _Replica) -> NamespaceQueues:
+    return NamespaceQueues(
+        replica.store,
+        replica.controller.watches,
+        naming=naming,
+        namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
+        excluded=excluded_namespaces(),
+        leads=lambda: replica.leads() and replica.controller.is_deciding,
     )
 
 

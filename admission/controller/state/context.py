@@ -91,6 +91,11 @@ class Context:
         """Return the names of all namespaces."""
         return self._objects["namespaces"].keys()
 
+    def lasting_namespaces(self) -> list[str]:
+        """Return the names of the namespaces that are not being deleted."""
+        found = self._objects["namespaces"].items()
+        return [name for name, obj in found if "deletionTimestamp" not in obj["metadata"]]
+
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
         """Return the labels of a namespace; None if there is no such namespace."""
         namespace = self._objects["namespaces"].get(name)
