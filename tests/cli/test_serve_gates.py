@@ -194,6 +194,9 @@ class Creating:
 async def test_no_job_is_created_ungated_while_the_gate_is_replaced(sandbox, queues, tmp_path, database_url, flags):
     admin = sandbox.local("admin")
     creating = Creating(sandbox)
+    # Webhooks stay for the kinds that policies cannot gate.
+    (tmp_path / "jobs.yaml").write_text("integrations: {frameworks: [batch/job]}")
+    flags = (*flags, f"--config={tmp_path / 'jobs.yaml'}")
     async with serving(tmp_path, database_url, *flags) as replica:
         await in_force(replica, sandbox.local("alice"))
         load = asyncio.create_task(creating.run())
