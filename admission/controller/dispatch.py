@@ -31,7 +31,7 @@ from admission.controller.workloads.triggers import (
     SurplusCounted,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
-from admission.model.queues import ClusterQueue, WorkloadPriorityClass
+from admission.model.queues import ClusterQueue, LocalQueue, WorkloadPriorityClass
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -185,6 +185,10 @@ class Dispatcher:
     def _context_changed(self, namespace: str) -> None:
         if namespace:
             self._state.observe(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
+        self._pending_changed(namespace)
+
+    def _pending_changed(self, namespace: str) -> None:
+        """Read the pending workloads of a namespace again, "": of all."""
         for tracked in list(self._state.registry):
             if not namespace or tracked.record.workload.namespace == namespace:
                 self._trigger(tracked.uid, ContextChange())
@@ -198,15 +202,17 @@ class Dispatcher:
 
     def _queue_object(self, version: QueueObjectVersion) -> None:
         kind, namespace, name = version.object.key
-        rules = self._context.check_rules.get(name, ())
+        rules, limits = self._context.check_rules.get(name, ()), self._context.time_limits(namespace, name)
         if version.operation == "delete":
-            self._context.forget_queue_object(kind, name)
+            self._context.forget_queue_object(kind, namespace, name)
             self._state.observe(QueueObjectDeleted(kind, namespace, name))
         else:
             self._context.update_queue_object(version.object)
             self._state.observe(QueueObjectChanged(version.object))
         if kind == WorkloadPriorityClass.kind:
             self._context_changed("")
+        if kind in (ClusterQueue.kind, LocalQueue.kind) and self._context.time_limits(namespace, name) != limits:
+            self._pending_changed(namespace)
         if kind == ClusterQueue.kind and self._context.check_rules.get(name, ()) != rules:
             self._check_rules_changed(name)
 

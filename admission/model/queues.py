@@ -103,6 +103,28 @@ class OverQuota(Model):
     """Seconds for which the usage may exceed the quota; then workloads are evicted until it does not any more."""
 
 
+_ExecutionTime: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=999_999_999)]
+
+
+class TimeLimits(Model):
+    """Maximum execution times of workloads. An extension: in Kueue only their users limit them.
+
+    A time limit that is changed applies to workloads that are not admitted yet.
+    """
+
+    default_seconds: _ExecutionTime | None = None
+    """The time limit of workloads without one; not given: `maxSeconds`."""
+    max_seconds: _ExecutionTime | None = None
+    """The longest time limit that workloads may have; those with a longer one are not admitted. Not given: any."""
+
+    @model_validator(mode="after")
+    def _default_is_permitted(self) -> Self:
+        default, longest = self.default_seconds, self.max_seconds
+        if default is not None and longest is not None and default > longest:
+            raise FieldFaultsError([("defaultSeconds", f"{default} is more than the maxSeconds of {longest}")])
+        return self
+
+
 class ClusterQueueSpec(Model):
     """A leaf of the quota tree: quota, and how workloads get it."""
 
@@ -128,6 +150,8 @@ class ClusterQueueSpec(Model):
     """Admission fair sharing between its LocalQueues; not given: none."""
     over_quota: OverQuota | None = None
     """Eviction when its quota was lowered below the usage; not given: running workloads may run on."""
+    time_limits: TimeLimits | None = None
+    """Maximum execution times of its workloads; not given: those that their users set."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:
@@ -174,6 +198,9 @@ class LocalQueueSpec(Model):
     """Hold: admit no more workloads. HoldAndDrain: also evict those that run. None: work as usual."""
     fair_sharing: FairSharing | None = None
     """Its weight in admission fair sharing, if the ClusterQueue has an admissionScope; not given: 1."""
+    time_limits: TimeLimits | None = None
+    """Maximum execution times of its workloads, within those of the ClusterQueue; not given: those of the
+    ClusterQueue."""
 
 
 class Taint(Model):

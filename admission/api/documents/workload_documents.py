@@ -79,6 +79,8 @@ def _spec(record: WorkloadRecord, pod_sets: list[Document], order: Order | None)
     }
     if workload.priority_class:
         spec["priorityClassName"] = workload.priority_class
+    if workload.max_seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = workload.max_seconds
     if workload.user:
         spec["user"] = workload.user
     if order is not None:

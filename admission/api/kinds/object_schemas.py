@@ -261,6 +261,8 @@ class WorkloadSpec(Model):
     """Name of its WorkloadPriorityClass or PriorityClass."""
     pod_sets: tuple[WorkloadPodSet, ...]
     """The pods of the workload, as sets with equal requests."""
+    maximum_execution_time_seconds: int | None = None
+    """Its time limit: that of its user, or else of its queue. It is stopped when it has run for so long."""
     user: str | None = None
     """User who submitted it."""
     active: bool

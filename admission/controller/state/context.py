@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from admission.controller.state.learned import with_learned
 from admission.kinds.limits import NamespaceContext
 from admission.model.errors import Misconfigured
-from admission.model.queues import ClusterQueue, ResourceFlavor, WorkloadPriorityClass
+from admission.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, WorkloadPriorityClass
 from admission.model.workload import Workload
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from admission.cluster.informer import Change
     from admission.kinds.base import Object, Observed
     from admission.kinds.registry import Kinds
-    from admission.model.queues import AdmissionCheckRule, QueueObject
+    from admission.model.queues import AdmissionCheckRule, QueueObject, TimeLimits
     from admission.model.workload import PodSet
 
 PATHS = {
@@ -45,6 +45,10 @@ class Context:
         """ResourceFlavors by name; their node labels and tolerations are injected when a workload is started."""
         self.check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
         """Admission checks that each ClusterQueue requires, by its name."""
+        self._cluster_queues: dict[tuple[str, str], str] = {}
+        """The ClusterQueue of each LocalQueue, by (namespace, name)."""
+        self._time_limits: dict[tuple[str, str], TimeLimits] = {}
+        """Of LocalQueues and ClusterQueues that have some, by (namespace or "", name)."""
 
     def update(self, resource: str, change: Change) -> str:
         """Process a change from a watch; return the namespace whose workloads it may affect, "" for all namespaces."""
@@ -66,16 +70,29 @@ class Context:
             case ClusterQueue():
                 strategy = obj.spec.admission_checks_strategy
                 self.check_rules[obj.name] = () if strategy is None else strategy.admission_checks
+                self._put_time_limits(obj)
+            case LocalQueue():
+                self._cluster_queues[obj.metadata.namespace, obj.name] = obj.spec.cluster_queue
+                self._put_time_limits(obj)
             case _:
                 pass
+
+    def _put_time_limits(self, obj: ClusterQueue | LocalQueue) -> None:
+        key = obj.metadata.namespace, obj.name
+        if obj.spec.time_limits is None:
+            self._time_limits.pop(key, None)
+        else:
+            self._time_limits[key] = obj.spec.time_limits
 
     def forget_queue_objects(self) -> None:
         """Remove all queue objects, before they are loaded from the database again."""
         self._priority_classes.clear()
         self.flavors.clear()
         self.check_rules.clear()
+        self._cluster_queues.clear()
+        self._time_limits.clear()
 
-    def forget_queue_object(self, kind: str, name: str) -> None:
+    def forget_queue_object(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted queue object."""
         match kind:
             case WorkloadPriorityClass.kind:
@@ -84,8 +101,43 @@ class Context:
                 self.flavors.pop(name, None)
             case ClusterQueue.kind:
                 self.check_rules.pop(name, None)
+                self._time_limits.pop((namespace, name), None)
+            case LocalQueue.kind:
+                self._cluster_queues.pop((namespace, name), None)
+                self._time_limits.pop((namespace, name), None)
             case _:
                 pass
+
+    def time_limits(self, namespace: str, name: str) -> tuple[tuple[str, TimeLimits], ...]:
+        """Return the time limits of a LocalQueue and of its ClusterQueue, with their kinds and names, where they exist.
+
+        Without a namespace: those of the ClusterQueue `name`.
+        """
+        if not self._time_limits:
+            return ()
+        keys = [("", name)]
+        if namespace:
+            keys = [(namespace, name), ("", self._cluster_queues.get((namespace, name), ""))]
+        found = ((f"{'LocalQueue' if key[0] else 'ClusterQueue'} {key[1]}", self._time_limits.get(key)) for key in keys)
+        return tuple((queue, limits) for queue, limits in found if limits is not None)
+
+    def max_seconds(self, own: int | None, namespace: str, queue: str) -> int | None:
+        """Return the time limit (s) of a workload in a LocalQueue, None: none. `own`: the one that its user has set.
+
+        Raises Misconfigured if its own one is longer than permitted.
+        """
+        if not (limits := self.time_limits(namespace, queue)):
+            return own
+        longest = min(((each.max_seconds, name) for name, each in limits if each.max_seconds is not None), default=None)
+        if own is None:
+            defaults = [each.default_seconds for _, each in limits if each.default_seconds is not None]
+            return min([*defaults[:1], *(longest or ())[:1]], default=None)
+        if longest is not None and own > longest[0]:
+            raise Misconfigured(
+                f"its label max-exec-time-seconds has {own} s, and {longest[1]} permits {longest[0]} s at most: "
+                "lower it, or use another LocalQueue"
+            )
+        return own
 
     def namespaces(self) -> Iterable[str]:
         """Return the names of all namespaces."""
@@ -151,21 +203,25 @@ def read(
     *,
     former: Workload | None = None,
     known: Workload | None = None,
+    moved_to: str | None = None,
 ) -> Reading:
     """Return the workload of an object that names a queue; `known` itself if the object still requests the same.
 
-    `former`: as it was before, with what was learned from its pods.
+    `former`: as it was before, with what was learned from its pods. `moved_to`: the LocalQueue to which an admin has
+    moved it, whose time limits apply.
     """
     pod_sets: tuple[PodSet, ...] = ()
     priority = 0
     fault = ""
+    max_seconds = seen.max_seconds
     try:
         pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
         pod_sets = pod_sets if former is None else with_learned(pod_sets, former.pod_sets)
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
+        max_seconds = context.max_seconds(max_seconds, seen.namespace, moved_to or seen.queue)
     except Misconfigured as error:
         fault = str(error)
-    if known is not None and _matches(known, seen, pod_sets, priority):
+    if known is not None and _matches(known, seen, pod_sets, priority, max_seconds):
         return Reading(known, fault)
     workload = Workload(
         uid=seen.uid,
@@ -179,19 +235,21 @@ def read(
         api_version=kinds.api_version(seen.kind),
         priority_class=seen.priority_class,
         user=seen.user,
-        max_seconds=seen.max_seconds,
+        max_seconds=max_seconds,
     )
     return Reading(workload, fault)
 
 
-def _matches(known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], priority: int) -> bool:
+def _matches(
+    known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], priority: int, max_seconds: int | None
+) -> bool:
     """Whether a new workload would equal the known one of the same uid, whose kind and name never change."""
     return (
         known.queue == seen.queue
         and known.priority == priority
         and known.priority_class == seen.priority_class
         and known.user == seen.user
-        and known.max_seconds == seen.max_seconds
+        and known.max_seconds == max_seconds
         and known.created == seen.created
         and known.pod_sets == pod_sets
     )

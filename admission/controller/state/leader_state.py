@@ -157,9 +157,9 @@ class Registry:
     def time_limits(self) -> dict[str, float]:
         """Return by uid the seconds that workloads with a time limit may run, counted from their last or next start."""
         return {
-            tracked.uid: max(tracked.seen.max_seconds - tracked.record.past_seconds, 0.0)
+            tracked.uid: max(limit - tracked.record.past_seconds, 0.0)
             for tracked in self
-            if tracked.seen is not None and tracked.seen.max_seconds is not None
+            if (limit := tracked.max_seconds) is not None
         }
 
     def named(self, kind: Kind, namespace: str, name: str) -> Tracked | None:

@@ -130,6 +130,12 @@ class Tracked:
         return self.record.workload.uid
 
     @property
+    def max_seconds(self) -> int | None:
+        """Its time limit (s): not more than when it was admitted, by which Budgets have reserved hours for it."""
+        own = None if self.seen is None else self.seen.max_seconds
+        return min((each for each in (own, self.record.workload.max_seconds) if each is not None), default=None)
+
+    @property
     def object(self) -> Object | None:
         """The Kubernetes object as last seen, deserialised at each access; patches are computed from it."""
         return None if self.raw is None else orjson.loads(self.raw)

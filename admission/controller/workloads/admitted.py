@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from admission.controller.state.policy import WaitForPodsReady
+    from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.triggers import (
@@ -79,13 +80,13 @@ def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: En
     if record.state is not State.ADMITTED or seen is None or seen.finished is not None:
         return
     policy = environment.pods_ready
-    run_deadline, ready_deadline = _run_deadline(record, seen), _ready_deadline(record, policy)
+    run_deadline, ready_deadline = _run_deadline(tracked), _ready_deadline(record, policy)
     if run_deadline is not None and run_deadline <= now:
         change.deactivate(cause="MaximumExecutionTimeExceeded", because=sentences.RAN_TOO_LONG)
     elif policy is not None and ready_deadline is not None and ready_deadline <= now:
         _readiness_timed_out(change, policy, environment)
     else:
-        tracked.deadline = _deadline(record, seen, policy)
+        tracked.deadline = _deadline(tracked, policy)
 
 
 def placed_again(change: WorkloadChange, event: PlacedAgain, environment: Environment) -> None:
@@ -132,8 +133,8 @@ def evaluate(change: WorkloadChange, environment: Environment) -> None:
     if record.state is State.ADMITTED and record.cleared_at is not None:
         if seen.ready or environment.pods_ready is not None:
             _note_readiness(change, seen, environment.pods_ready)
-        has_deadline = environment.pods_ready is not None or _max_seconds(record, seen) is not None
-        tracked.deadline = _deadline(tracked.record, seen, environment.pods_ready) if has_deadline else None
+        has_deadline = environment.pods_ready is not None or tracked.max_seconds is not None
+        tracked.deadline = _deadline(tracked, environment.pods_ready) if has_deadline else None
 
 
 def _require_checks(change: WorkloadChange, names: Collection[str]) -> None:
@@ -253,9 +254,9 @@ def _note_readiness(change: WorkloadChange, seen: Observed, policy: WaitForPodsR
         change.write_later()
 
 
-def _deadline(record: WorkloadRecord, seen: Observed, policy: WaitForPodsReady | None) -> float | None:
+def _deadline(tracked: Tracked, policy: WaitForPodsReady | None) -> float | None:
     """Return the earlier of the readiness and the run deadline (Unix time, s); None: there is none."""
-    times = [time for time in (_ready_deadline(record, policy), _run_deadline(record, seen)) if time is not None]
+    times = [time for time in (_ready_deadline(tracked.record, policy), _run_deadline(tracked)) if time is not None]
     return min(times, default=None)
 
 
@@ -270,18 +271,12 @@ def _ready_deadline(record: WorkloadRecord, policy: WaitForPodsReady | None) -> 
     return record.unready_at + policy.recovery_timeout
 
 
-def _run_deadline(record: WorkloadRecord, seen: Observed) -> float | None:
+def _run_deadline(tracked: Tracked) -> float | None:
     """Return when the maximum execution time is over (Unix time, s), counting earlier admissions; None: no limit."""
-    limit = _max_seconds(record, seen)
+    record, limit = tracked.record, tracked.max_seconds
     if limit is None or record.cleared_at is None:
         return None
     return record.cleared_at + max(limit - record.past_seconds, 0.0)
-
-
-def _max_seconds(record: WorkloadRecord, seen: Observed) -> int | None:
-    """Return the time limit: not more than when it was admitted, by which Budgets have reserved hours for it."""
-    limits = [limit for limit in (seen.max_seconds, record.workload.max_seconds) if limit is not None]
-    return min(limits, default=None)
 
 
 def _readiness_timed_out(change: WorkloadChange, policy: WaitForPodsReady, environment: Environment) -> None:

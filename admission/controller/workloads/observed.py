@@ -226,7 +226,10 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
         queue, user = seen.queue or record.workload.queue, record.workload.user or seen.user
         seen = replace(seen, queue=queue, user=user)
     unordered = record.workload if tracked.order is None else None
-    reading = read(environment.kinds, seen, obj, environment.context, former=record.workload, known=unordered)
+    moved_to = None if tracked.order is None else tracked.order.local_queue
+    reading = read(
+        environment.kinds, seen, obj, environment.context, former=record.workload, known=unordered, moved_to=moved_to
+    )
     if tracked.own_priority is None or record.reason == MISCONFIGURED or _has_other_class(tracked, seen):
         tracked.own_priority = reading.workload.priority
     tracked.pod_class = seen.pod_priority_class
