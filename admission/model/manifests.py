@@ -36,6 +36,8 @@ _FROM_ALPHA: Final = {
 }
 """Kind of Kueue 0.1 and 0.2 (`v1alpha1`, `v1alpha2`) -> how to write it in `v1beta1`."""
 _OURS: Final = ("admission.model", "admission.cli")
+_MEANT_EMPTY: Final = frozenset({"namespaceSelector", "scope"})
+"""Fields that select all if they are empty, and nothing if they are missing."""
 _MAX_FAULTS: Final = 20
 """Faults of one object that are reported at most; formatting a hundred thousand messages would take minutes."""
 _MAX_FIELD_LENGTH: Final = 64
@@ -188,9 +190,8 @@ def _remove(value: Any, place: Sequence[int | str]) -> None:
 
 
 def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
-    # An empty namespaceSelector selects all namespaces, a missing one selects none: so this one must stay.
     pruned = {key: _prune(item) for key, item in value.items()}
-    return {key: item for key, item in pruned.items() if item not in ({}, [], "") or key == "namespaceSelector"}
+    return {key: item for key, item in pruned.items() if item not in ({}, [], "") or key in _MEANT_EMPTY}
 
 
 def _prune(value: Any) -> Any:

@@ -143,6 +143,14 @@ def test_cluster_queue_defaults_are_those_of_kueue():
     assert spec.namespace_selector is None
 
 
+def test_empty_scope_of_a_budget_differs_from_a_missing_scope():
+    spec = {"resources": [{"name": "cpu", "hours": 1}], "period": {"every": "Month"}}
+    budget = {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": "b"}}
+    for scope in ({"scope": {}}, {}):
+        item = parse_manifest({**budget, "spec": {**spec, **scope}})
+        assert parse_manifest(to_manifest(item)) == item
+
+
 def test_empty_namespace_selector_differs_from_a_missing_selector():
     everyone = parse_manifest(changed(CLUSTER_QUEUE, "spec.namespaceSelector", {}))
     nobody = parse_manifest(changed(CLUSTER_QUEUE, "spec.namespaceSelector", None))

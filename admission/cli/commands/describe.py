@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MAX_PENDING = 5
 """Pending workloads of a queue that are listed."""
+_ALL = {"namespaceSelector": "all namespaces", "scope": "all workloads"}
+"""What fields select that are empty."""
 _SHOWN_ELSEWHERE = ("annotations", "managedFields", "name", "namespace")
 """Metadata that the section Metadata leaves out: it is shown elsewhere, or (managedFields) not at all."""
 _IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "conditions", "podSets")
@@ -145,14 +147,14 @@ def _section(title: str, content: Document) -> Iterator[str]:
 
 
 def _fields(value: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a value like YAML, without empty fields; an empty namespaceSelector selects all namespaces."""
+    """Yield the lines of a value like YAML, without empty fields, except those that select all."""
     if isinstance(value, dict):
         for key, item in value.items():
             if isinstance(item, dict | list) and item:
                 yield f"{indent}{key}:"
                 yield from _fields(item, f"{indent}  ")
-            elif key == "namespaceSelector":
-                yield f"{indent}{key}: {'all namespaces' if item == {} else item}"
+            elif item == {} and key in _ALL:
+                yield f"{indent}{key}: {_ALL[key]}"
             elif item not in ({}, [], ""):
                 yield f"{indent}{key}: {item}"
     elif isinstance(value, list):
