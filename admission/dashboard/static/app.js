@@ -9,6 +9,7 @@ import { Search } from "./lib/search.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./lib/ui.js";
 import { AllWorkloads } from "./pages/all.js";
 import { Audit } from "./pages/audit.js";
+import { Budgets } from "./pages/budgets.js";
 import { CohortPage } from "./pages/cohort.js";
 import { Flavors } from "./pages/flavors.js";
 import { MyWork } from "./pages/me.js";
@@ -29,11 +30,12 @@ const NAVIGATION = [
   { page: "workloads", icon: "workloads", text: "Workloads" },
   { page: "queues", icon: "overview", text: "Queues", needs: (session) => !isAdmin(session) },
   { page: "usage", icon: "usage", text: "Usage" },
+  { page: "budgets", icon: "budgets", text: "Budgets", needs: ({ rights }) => rights.budgets },
   { page: "people", icon: "people", text: "Users and namespaces", needs: ({ rights }) => rights.usage && rights.pending },
   { page: "flavors", icon: "flavors", text: "Flavors and nodes", needs: ({ rights }) => rights.flavors },
   { page: "audit", icon: "audit", text: "Audit", needs: ({ rights }) => rights.audit },
 ];
-const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, people: People, flavors: Flavors, audit: Audit };
+const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, budgets: Budgets, people: People, flavors: Flavors, audit: Audit };
 
 function First() {
   const session = useSession();

@@ -19,6 +19,22 @@ export function QuotaBar({ resource, totals, scale }) {
   </svg>`;
 }
 
+// Bar of a Budget's hours: spent, reserved, left, and what is beyond them.
+export function BudgetBar({ resource, hours, spent, reserved }) {
+  const used = spent + reserved, scale = Math.max(hours, used) || 1;
+  const width = (value) => `${(100 * Math.max(0, value)) / scale}%`;
+  const within = Math.min(spent, hours), upTo = Math.min(used, hours);
+  const text = `${shown(resource, spent)} of ${shown(resource, hours)} hours spent${reserved > 0 ? `, ${shown(resource, reserved)} reserved` : ""}`;
+  return html`<svg class="quota-bar" role="img" aria-label=${text} width="100%" height="16" preserveAspectRatio="none">
+    <title>${text}</title>
+    <rect class="bar-track" x="0" y="3" width="100%" height="10" rx="2" />
+    <rect class="bar-used" x="0" y="3" width=${width(within)} height="10" rx="2" />
+    ${upTo > within && html`<rect class="bar-lent" x=${width(within)} y="3" width=${width(upTo - within)} height="10" rx="2" />`}
+    ${used > hours && html`<rect class="bar-borrowed" x=${width(hours)} y="3" width=${width(used - hours)} height="10" rx="2" />
+      <rect class="bar-nominal" x=${width(hours)} y="0" width="1.5" height="16" />`}
+  </svg>`;
+}
+
 export const SERIES_COLORS = 8;
 const MOST_EVENTS = 50;
 

@@ -13,6 +13,7 @@ export const useHome = () => (useSession().rights.clusterQueues ? { href: link()
 const REVIEWS = {
   clusterQueues: { verb: "list", resource: "clusterqueues" },
   cohorts: { verb: "list", resource: "cohorts" },
+  budgets: { verb: "list", resource: "budgets" },
   flavors: { verb: "list", resource: "resourceflavors" },
   localQueues: { verb: "list", resource: "localqueues" },
   subscriptions: { verb: "list", resource: "subscriptions" },

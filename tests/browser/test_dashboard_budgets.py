@@ -1,0 +1,93 @@
+"""The page of Budgets in a real browser: what they have left, as a tree, in both looks, by axe-core."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from admission.api.application import create_app, listening
+from admission.api.resources.explaining_engine import NoController
+from admission.model.manifests import parse_manifest
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
+
+GPU = "nvidia.com/gpu"
+MONTH = {"every": "Month"}
+BUDGETS = {
+    "research": {"resources": [{"name": GPU, "hours": 10000}, {"name": "memory", "hours": "100Ti"}], "period": MONTH},
+    "ml": {
+        "parent": "research",
+        "scope": {"namespaces": ["team-a"]},
+        "resources": [{"name": GPU, "hours": 2000}],
+        "period": MONTH,
+        "enforcement": "Reserve",
+    },
+    "vision": {
+        "parent": "research",
+        "scope": {"users": ["ada", "grace", "alan"]},
+        "resources": [{"name": GPU, "hours": 500, "flavors": ["a100"]}],
+        "period": {"lastDays": 30},
+    },
+    "new": {"scope": {}, "resources": [{"name": "cpu", "hours": 100}], "period": MONTH},
+}
+PERIOD = {"start": "2026-11-01T00:00:00Z", "end": "2026-12-01T00:00:00Z"}
+
+
+def sums(name: str, hours: str, spent: str, reserved: str, left: str):
+    return {"name": name, "hours": hours, "spent": spent, "reserved": reserved, "left": left}
+
+
+SUMS = {
+    "research": {
+        "period": PERIOD,
+        "resources": [sums(GPU, "10000", "2150", "336", "7514"), sums("memory", "100Ti", "12.5Ti", "0", "87.5Ti")],
+    },
+    "ml": {"period": PERIOD, "resources": [sums(GPU, "2000", "1650", "336", "14")]},
+    "vision": {"period": PERIOD, "resources": [{**sums(GPU, "500", "512", "0", "-12"), "flavors": ["a100"]}]},
+}
+
+
+@pytest.mark.parametrize("look", [("light", 1280), ("dark", 390)])
+async def test_budgets_are_shown_below_their_parents_with_what_is_left(browser: Browser, tmp_path: Path, look):
+    scheme, width = look
+    url = f"sqlite:///{tmp_path}/s.db"
+    await migrate(url)
+    async with Store.open(url) as store:
+        for name, spec in BUDGETS.items():
+            manifest = {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": name}, "spec": spec}
+            await store.queues.create(parse_manifest(manifest), author=Author("test"))
+        await store.budget_sums.save(SUMS, at=store.now())
+        app = create_app(store, token="t", checks={}, controller=NoController())
+        async with listening(app, "127.0.0.1", 0) as address:
+            viewport = {"width": width, "height": 900}
+            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
+            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
+            page = await context.new_page()
+            await page.goto(f"{address}/ui/budgets")
+            await expect(page.get_by_role("rowheader")).to_contain_text(["new", "research", "ml", "vision"])
+            names = ["1,650 of 2,000 hours spent, 336 reserved", "512 of 500 hours spent"]
+            for name in names:
+                await expect(page.get_by_role("img", name=name)).to_be_visible()
+            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="vision"))
+            await expect(row).to_contain_text("used up")
+            await expect(row).to_contain_text("last 30 days; 3 users")
+            await expect(row.get_by_role("cell", name="−12")).to_be_visible()
+            await expect(page.get_by_role("cell", name="not counted yet")).to_be_visible()
+            await expect(page.get_by_role("rowheader", name="new")).to_contain_text("all workloads")
+            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+            assert (await page.evaluate("axe.run()"))["violations"] == []
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await page.get_by_role("searchbox", name="Find a Budget").fill("ml")
+            await expect(page.get_by_role("rowheader")).to_have_count(1)
+            await context.close()
