@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import quote
 
-from admission.client.errors import AlreadyExists, NotFound
+from admission.client.errors import AlreadyExists, Conflict, NotFound
 from admission.client.representations import Representation, Table
 from admission.client.transport import APPLY_PATCH, MERGE_PATCH, PREFIX
 from admission.client.watching import Watch, pages
@@ -118,7 +118,8 @@ class Documents:
     async def put(self, document: Document, *, options: Options = PLAIN) -> tuple[Outcome, Document]:
         """Create the object, or replace the existing one, also if others write it at the same time.
 
-        kubectl's annotation `last-applied-configuration` of the existing object is kept.
+        kubectl's annotation `last-applied-configuration` of the existing object is kept, and so are the grants of a
+        Budget if the document has none.
         """
         metadata = document["metadata"]
         # Other metadata (uid, resourceVersion ...) belongs to the server that the document may have been read from.
@@ -129,9 +130,9 @@ class Documents:
                 wanted = document | {"metadata": kept | _annotations(kept, found)}
                 if found is None:
                     return "created", await self.create(wanted, options=options)
-                written = await self.replace(wanted, options=options)
-            except (AlreadyExists, NotFound):
-                # Another client created or deleted it since it was read: read it again.
+                written = await self.replace(_with_grants(wanted, found), options=options)
+            except (AlreadyExists, Conflict, NotFound):
+                # Another client created, changed or deleted it since it was read: read it again.
                 if attempt == _ATTEMPTS:
                     raise
             else:
@@ -192,6 +193,15 @@ def _annotations(metadata: Document, found: Document | None) -> Document:
     written = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in NOTED_BY_OTHERS}
     written |= {key: existing[key] for key in (LAST_APPLIED,) if key in existing}
     return {"annotations": written} if written or "annotations" in metadata else {}
+
+
+def _with_grants(wanted: Document, found: Document) -> Document:
+    """Return what to write with the grants of an existing Budget, of which a manifest in a repository knows nothing."""
+    spec, grants = wanted.get("spec") or {}, (found.get("spec") or {}).get("grants")
+    if found.get("kind") != "Budget" or "grants" in spec or not grants:
+        return wanted
+    metadata = wanted["metadata"] | {"resourceVersion": found["metadata"]["resourceVersion"]}
+    return wanted | {"metadata": metadata, "spec": spec | {"grants": grants}}
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

@@ -282,6 +282,18 @@ async def test_grants_are_kept_in_the_budget_with_their_reasons_and_in_its_histo
     ]
     history = await sluice("history", "budget/ml")
     assert "paid twice" in history.stdout
+    assert (await sluice("diff", "-f", str(file))).exit_code == 0
+    assert "unchanged" in (await sluice("apply", "-f", str(file), "--dry-run=client")).stdout
+    file.write_text(BUDGET.replace("hours: 100", "hours: 90"))
+    again = await sluice("apply", "-f", str(file))
+    assert again.exit_code == 0, again.stderr
+    spec = json.loads((await sluice("get", "budget", "ml", "-o", "json")).stdout)["spec"]
+    assert (spec["resources"][0]["hours"], spec["grants"]) == ("90", shown["spec"]["grants"])
+    grant = "grants: [{day: 2026-11-28, hours: 20, resource: cpu, reason: deadline}]"
+    file.write_text(BUDGET.replace("{scope", f"{{{grant}, scope"))
+    replaced = await sluice("apply", "-f", str(file))
+    assert "loses its grant of -2.5 hours of cpu for the period of 2026-11-28 (paid twice)" in replaced.stderr
+    assert "(deadline)" not in replaced.stderr
     rolled_back = await sluice("rollback", "budget/ml", "--reason", "mistake")
     assert rolled_back.exit_code == 0, rolled_back.stderr
     unknown = await sluice("budget", "grant", "ml", "1", "--resource", "gpu", "--reason", "x")

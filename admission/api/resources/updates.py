@@ -22,7 +22,8 @@ from admission.apimachinery.ownership import (
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest, to_manifest
-from admission.model.queues import ClusterQueue, LocalQueue
+from admission.model.queues import Budget, ClusterQueue, LocalQueue
+from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,12 +71,17 @@ class ObjectUpdate:
     def replacing(self, old: QueueObject, new: QueueObject) -> QueueObject:
         """Return `new` in place of `old`; this manager becomes the owner of the changed fields.
 
-        Warns if that starts a stopped queue: the author of a manifest may not know of a stop by an admin.
+        Warns if that starts a stopped queue, or takes grants from a Budget: the author of a manifest may not know of a
+        stop or a grant by an admin.
         """
         was, now = map(_stop_policy, (old, new))
         if was != now == "None":
             text = f"was stopped (spec.stopPolicy: {was}), and admits workloads again after this write"
             self.warnings.append(f"{old.kind} {old.name} {text}; `sluice stop` stops it again")
+        if isinstance(old, Budget) and isinstance(new, Budget):
+            for grant in (each for each in old.spec.grants if each not in new.spec.grants):
+                text = f"loses its grant of {grant.hours} hours of {grant.resource} for the period of {grant.day}"
+                self.warnings.append(f"Budget {old.name} {text} ({clean(grant.reason)})")
         return self._written(old, new)
 
     def merged(self, old: QueueObject, body: Body) -> QueueObject:

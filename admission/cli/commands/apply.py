@@ -12,7 +12,7 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
-from admission.cli.commands.diff import comparable, present
+from admission.cli.commands.diff import comparable, present, written
 from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.output.outcomes import Outcomes
 from admission.cli.output.printing import WritingFlags, output_option, writing_options
@@ -70,7 +70,8 @@ def apply(
     AdmissionChecks, WorkloadPriorityClasses and Topologies of sluice.dev/v1,
     kueue.x-k8s.io/v1beta2 or v1beta1, in any order. All of them are validated before the
     first one is written. A manifest replaces the existing object (unless --server-side is
-    used); applying it again changes nothing. --dry-run shows which workloads would be admitted or evicted
+    used); applying it again changes nothing. A Budget keeps its grants if the manifest has
+    none. --dry-run shows which workloads would be admitted or evicted
     by each object alone, as if the other objects of the files were not applied.
 
     Queues of Volcano, YuniKorn, Koordinator, scheduler-plugins, KAI and MCAD are
@@ -129,11 +130,10 @@ async def _apply_all(
 
 async def _put(sluice: Sluice, item: QueueObject, writing: WritingFlags) -> tuple[str, Document | None]:
     """Create or replace the object. Return the outcome and the response; a client dry run only compares."""
-    manifest = to_manifest(item)
     if writing.dry_run != "client":
-        return await sluice.documents(item.plural).put(manifest, options=writing.options)
+        return await sluice.documents(item.plural).put(to_manifest(item), options=writing.options)
     found = await present(sluice, item)
-    same = found is not None and comparable(found) == comparable(manifest)
+    same = found is not None and comparable(found) == comparable(written(item, found))
     return "created" if found is None else "unchanged" if same else "configured", None
 
 

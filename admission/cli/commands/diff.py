@@ -64,7 +64,7 @@ async def _print_differences(connection: Connection, paths: Sequence[str], manif
             what = qualified_name(item.kind.lower(), item.name)
             found = await present(sluice, item)
             before = [] if found is None else as_lines(comparable(found))
-            after = as_lines(comparable(to_manifest(item)))
+            after = as_lines(comparable(written(item, found)))
             lines = list(difflib.unified_diff(before, after, f"live/{what}", f"files/{what}"))
             differs = differs or bool(lines)
             click.echo("".join(lines), nl=False)
@@ -79,6 +79,14 @@ async def present(sluice: Sluice, item: QueueObject) -> Document | None:
         return await sluice.documents(item.plural).get(item.name, item.metadata.namespace or None)
     except NotFound:
         return None
+
+
+def written(item: QueueObject, found: Document | None) -> Document:
+    """Return what `sluice apply` writes in place of `found`: grants of a Budget stay if the manifest has none."""
+    manifest = to_manifest(item)
+    if item.kind == "Budget" and found is not None and (grants := found["spec"].get("grants")):
+        manifest["spec"].setdefault("grants", grants)
+    return manifest
 
 
 def comparable(document: Document) -> Document:
