@@ -39,7 +39,11 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=None, help="seed of an earlier run, to play the same games")
     parser.add_argument("--skip", type=int, default=0, help="number of games to skip")
-    for about, what in (("pods", "pods and groups of pods"), ("kinds", "RayClusters, StatefulSets and the like")):
+    for about, what in (
+        ("pods", "pods and groups of pods"),
+        ("kinds", "RayClusters, StatefulSets and the like"),
+        ("topology", "nodes and placed Jobs"),
+    ):
         parser.add_argument(
             f"--{about}",
             dest="about",

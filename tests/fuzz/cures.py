@@ -144,6 +144,12 @@ CURES: tuple[Cure, ...] = (
         ),
         about="--kinds",
     ),
+    Cure(
+        "places of pods that are ungated",
+        "",
+        (("admission/kinds/ranks.py", "            free[values] -= 1\n", "            pass\n"),),
+        about="--topology",
+    ),
 )
 
 

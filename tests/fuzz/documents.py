@@ -7,11 +7,20 @@ from typing import Any
 Object = dict[str, Any]
 
 QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
-QUOTAS = {"a": 4, "b": 4, "calm": 2}
-"""Nominal quota of each ClusterQueue in the flavor main, in CPUs."""
-SPARE = {"a": 0, "b": 2, "calm": 0}
+FLOOR = "floor"
+"""Name of the flavor, Topology and queues whose pods are placed by topology (see topology_documents)."""
+QUOTAS = {"a": 4, "b": 4, "calm": 2, FLOOR: 14}
+"""Nominal quota of each ClusterQueue in the flavor main, or of `FLOOR` in the one of that name, in CPUs."""
+SPARE = {"a": 0, "b": 2, "calm": 0, FLOOR: 0}
 """Nominal quota of each ClusterQueue in the flavor spare, in CPUs."""
-LOCAL_QUEUES = {("team-a", "main"): "a", ("team-a", "side"): "b", ("team-b", "main"): "b", ("calm", "main"): "calm"}
+LOCAL_QUEUES = {
+    ("team-a", "main"): "a",
+    ("team-a", "side"): "b",
+    ("team-b", "main"): "b",
+    ("calm", "main"): "calm",
+    ("team-a", FLOOR): FLOOR,
+    ("team-b", FLOOR): FLOOR,
+}
 """LocalQueue (namespace, name) to its ClusterQueue."""
 _MIN_ONE = {"sluice.dev/job-min-parallelism": "1"}
 PARTIAL = {"partial": _MIN_ONE, "partial indexed": {**_MIN_ONE, "sluice.dev/job-completions-equal-parallelism": "true"}}
@@ -65,7 +74,7 @@ def priority_class(name: str) -> Object:
 
 
 def cluster_queue(name: str, cpu: int, cohort: str, policy: str, *, preempts: bool = False) -> Object:
-    flavors = [_quotas("main", cpu, memory=2**63 - 1)]
+    flavors = [_quotas(flavor_of(name), cpu, memory=2**63 - 1)]
     if spare := SPARE.get(name):
         flavors.append(_quotas("spare", spare, memory=0))
     spec = {
@@ -76,6 +85,11 @@ def cluster_queue(name: str, cpu: int, cohort: str, policy: str, *, preempts: bo
         **({"preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}} if preempts else {}),
     }
     return {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+
+
+def flavor_of(queue: str) -> str:
+    """Return the flavor of a ClusterQueue's quota, which is also the node pool."""
+    return FLOOR if queue == FLOOR else "main"
 
 
 def _quotas(flavor: str, cpu: int, *, memory: int) -> Object:

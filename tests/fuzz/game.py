@@ -68,6 +68,7 @@ async def play(game: Game, world: World, *, to_the_end: bool = True) -> Played:
                 if done % _EVERY == 0:
                     await _another_team_starts(world, players, done)
                     await _each_has_a_reason(world, players)
+                    await _each_has_its_place(world, players)
                     await players.check_preemptions()
             resting = True
             if to_the_end:
@@ -131,6 +132,20 @@ def _is_queued(job: Object) -> bool:
 def _is_over(job: Object) -> bool:
     conditions = job.get("status", {}).get("conditions") or ()
     return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+
+
+async def _each_has_its_place(world: World, players: Players) -> None:
+    """Raise Finding unless all pods that are placed by topology have their nodes soon."""
+    unplaced: list[str] = []
+
+    async def all_placed() -> bool:
+        world.check_alive()
+        players.floor.check()
+        unplaced[:] = await players.floor.unplaced()
+        return not unplaced
+
+    if not await _until(all_placed, _SOON):
+        raise Finding("a pod stays without its place", f"{unplaced}\n{world.tail()}")
 
 
 async def _each_has_a_reason(world: World, players: Players) -> None:
@@ -235,7 +250,7 @@ def _differences(job: Object, spec: Object) -> list[str]:
     for field in ("parallelism", "completions", "podReplacementPolicy"):
         if now.get(field) != spec.get(field):
             found.append(f"{name} {field} is {now.get(field)}, written was {spec.get(field)}")
-    for field in ("nodeSelector", "tolerations", "affinity"):
+    for field in ("nodeSelector", "tolerations", "affinity", "schedulingGates"):
         has, had = now["template"]["spec"].get(field), spec["template"]["spec"].get(field)
         if (has or None) != (had or None):
             found.append(f"{name} {field} is {has}, written was {had}")

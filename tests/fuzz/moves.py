@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.fuzz import oddities
 from tests.fuzz.kind_moves import WITH_KINDS
 from tests.fuzz.pod_moves import WITH_PODS
+from tests.fuzz.topology_moves import WITH_NODES, placed
 from tests.fuzz.world import BOUNDLESS
 
 if TYPE_CHECKING:
@@ -150,6 +151,28 @@ _WITH_JOBS = [
     _move("outbid", stop=_one("20", "40")),
 ]
 
+_FITTING = {"cpu": _one("1", "1", "1", "500m", "2"), "mode": _one("fixed", "indexed", "indexed", "partial indexed")}
+_PLACE = _move("create", user=_one(*USERS), **placed(_JOB | _FITTING))
+_PLACED_STUBBORN = st.fixed_dictionaries(placed(_STUBBORN) | {"odd": st.just([])})
+_ON_THE_FLOOR = [
+    *[_PLACE] * 12,
+    *[_PATCH] * 3,
+    *WITH_NODES,
+    *[_DELETE] * 3,
+    _move("flip", **_WHO, times=st.integers(1, 3)),
+    *[_move("delete_pods", **_WHO, force=st.booleans())] * 2,
+    _move("delete_all", user=_one(*USERS)),
+    _move("start_and_flip", user=_one(*USERS), times=st.integers(1, 3), like=_PLACED_STUBBORN),
+    _move(
+        "recreate",
+        user=_one(*USERS),
+        times=st.integers(2, 3),
+        propagation=_one("Background", "Orphan", "Foreground"),
+        like=_PLACED_STUBBORN,
+    ),
+    _move("kill_half_ungated", user=_one(*USERS), like=_PLACED_STUBBORN),
+]
+
 _READ = _move("read", **_WHO)
 
 _OF_ADMINS = [
@@ -176,8 +199,12 @@ def _of_fate(meanwhile: list[st.SearchStrategy[Any]]) -> list[st.SearchStrategy[
 
 @cache
 def a_move(about: str = "") -> st.SearchStrategy[Move]:
-    """Return the strategy for one move; most are about Jobs, or with `about` "pods" or "kinds" about these."""
-    acting = {"pods": [*_WITH_JOBS[::2], *WITH_PODS], "kinds": [*_WITH_JOBS[::4], *WITH_KINDS]}.get(about, _WITH_JOBS)
+    """Return the strategy for one move; most are about Jobs, or about "pods", "kinds" or "topology"."""
+    acting = {
+        "pods": [*_WITH_JOBS[::2], *WITH_PODS],
+        "kinds": [*_WITH_JOBS[::4], *WITH_KINDS],
+        "topology": _ON_THE_FLOOR,
+    }.get(about, [*_WITH_JOBS, *_ON_THE_FLOOR[::6]])
     users, admins = _weighted([*acting, _READ]), st.one_of(*_OF_ADMINS)
     return _weighted([users] * 9 + [admins, _weighted(_of_fate(acting))])
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.model.quantity import parse_quantity
 from tests.fuzz.documents import (
+    FLOOR,
     LOCAL_QUEUES,
     PARTIAL,
     PRIORITIES,
@@ -20,6 +21,7 @@ from tests.fuzz.documents import (
     QUOTAS,
     SPARE,
     cluster_queue,
+    flavor_of,
     local_queue,
     priority_class,
     resource_flavor,
@@ -30,6 +32,8 @@ from tests.fuzz.kind_players import KindPlayers
 from tests.fuzz.moves import NAMES
 from tests.fuzz.observer import POOL
 from tests.fuzz.pod_players import MANAGED, PodPlayers
+from tests.fuzz.topology_documents import fits_floor, topology
+from tests.fuzz.topology_players import FloorPlayers
 from tests.fuzz.world import BOUNDLESS, MERGE, NAMESPACES, SPEED
 
 if TYPE_CHECKING:
@@ -65,6 +69,7 @@ class Players:
         """Records by UID."""
         self.pods = PodPlayers(self)
         self.kinds = KindPlayers(self)
+        self.floor = FloorPlayers(self)
         self.faulty_admin = False
         """Whether there was a LimitRange that may prevent a simple Job from running."""
         self._quota = dict(QUOTAS)
@@ -76,10 +81,11 @@ class Players:
     async def play(self, move: Move) -> None:
         """Execute a move. Raises Finding if a rule is violated after it."""
         arguments = {name: value for name, value in move.items() if name != "do"}
-        players = next(each for each in (self, self.pods, self.kinds) if hasattr(each, move["do"]))
+        players = next(each for each in (self, self.pods, self.kinds, self.floor) if hasattr(each, move["do"]))
         play: Callable[..., Awaitable[None]] = getattr(players, move["do"])
         await play(**arguments)
         self.observer.count_overdue()
+        self.floor.check()
         if self.observer.violation is not None:
             raise self.observer.violation
         self.world.check_alive()
@@ -100,11 +106,16 @@ class Players:
         suspend: bool | None,
         odd: list[Object],
         settle: bool,
+        placed: Object | None = None,
     ) -> str:
-        """Create a Job and return its name, by default a free one; "": it was rejected."""
+        """Create a Job and return its name, by default a free one; "": it was rejected.
+
+        `placed`: annotations that request a placement by topology.
+        """
         present = {job["metadata"]["name"] for job in self.world.local.list("jobs", NAMESPACES[user])}
         name = next((free for free in (name, *NAMES) if free not in present), name)
         body = simple_job(name, queue, pods=pods, cpu=cpu, seconds=seconds, label=label)
+        body["spec"]["template"]["metadata"]["annotations"] |= placed or {}
         if mode in PARTIAL:
             body["metadata"]["annotations"] = PARTIAL[mode]
         if mode in ("indexed", "partial indexed"):
@@ -123,7 +134,11 @@ class Players:
         if status != 201:
             return ""
         self.jobs[created["metadata"]["uid"]] = Written(
-            odd=bool(odd) or stop == "never" or mode == "many" or not _fits(NAMESPACES[user], queue, pods, cpu),
+            odd=bool(odd)
+            or stop == "never"
+            or mode == "many"
+            or not _fits(NAMESPACES[user], queue, pods, cpu)
+            or not fits_floor(placed or {}, pods, cpu),
             spec=created["spec"],
         )
         if settle:
@@ -308,12 +323,13 @@ class Players:
 
     async def set_up(self) -> None:
         """Create the initial flavors and queues, or restore those that are missing or were changed."""
-        for flavor in ("main", "spare"):
+        await self._ensure("topologies", FLOOR, topology())
+        await self.floor.restore()
+        for flavor in ("main", "spare", FLOOR):
             labels = {"nodeLabels": {"sluice.test/pool": flavor}}
             tolerations = [{"key": "sluice.test/tainted", "operator": "Exists"}]
-            await self._ensure(
-                "resourceflavors", flavor, resource_flavor(flavor, {**labels, "tolerations": tolerations})
-            )
+            spec = {**labels, "tolerations": tolerations, **({"topologyName": FLOOR} if flavor == FLOOR else {})}
+            await self._ensure("resourceflavors", flavor, resource_flavor(flavor, spec))
         self._quota, self._cohorts = dict(QUOTAS), dict.fromkeys(QUOTAS, "")
         self._policies = dict.fromkeys(QUOTAS, "None")
         self._preempting = False
@@ -402,7 +418,7 @@ class Players:
     async def _write_queue(self, queue: str) -> None:
         cpu = Fraction(self._quota[queue])
         self.observer.note_cohort(queue, self._cohorts[queue])
-        self.observer.note_quota(queue, cpu)
+        self.observer.note_quota(queue, cpu, pool=flavor_of(queue))
         self.observer.note_quota(queue, Fraction(SPARE[queue]), pool="spare")
         document = cluster_queue(
             queue, self._quota[queue], self._cohorts[queue], self._policies[queue], preempts=self._preempting

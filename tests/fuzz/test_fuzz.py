@@ -1,4 +1,4 @@
-"""Short form of `make fuzz`: the first moves of three fixed games."""
+"""Short form of `make fuzz`: the first moves of four fixed games."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def database_kind() -> str:
 
 
 @pytest.mark.long
-async def test_first_moves_of_three_games_lead_to_no_finding(database_url: str, tmp_path: Path):
+async def test_first_moves_of_four_games_lead_to_no_finding(database_url: str, tmp_path: Path):
     async with a_world(tmp_path, database_url) as world:
-        for number, game in enumerate(next(games(SEED, about))[:MOVES] for about in ("", "pods", "kinds")):
+        for number, game in enumerate(next(games(SEED, about))[:MOVES] for about in ("", "pods", "kinds", "topology")):
             played = await play(game, world)
             assert played.finding is None, f"game {number}, move {played.moves}: {played.finding}\n{game}"

@@ -11,11 +11,14 @@ import pytest
 
 from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.documents import QUEUE_LABELS, simple_job
+from tests.fuzz.findings import Finding
 from tests.fuzz.kind_documents import pods_wanted, whole
 from tests.fuzz.kinds_served import kinds_served
 from tests.fuzz.moves import games
 from tests.fuzz.observer import SUSPENDED, Observer
 from tests.fuzz.shrink import shrink
+from tests.fuzz.topology_documents import HOST, NODES, RACK, REQUIRED
+from tests.fuzz.topology_rules import check_placed, half_ungated, without_place
 
 
 @pytest.mark.costly
@@ -131,3 +134,39 @@ async def test_observer_detects_pods_of_other_kinds_above_quota():
         watching.cancel()
     assert observer.violation is not None
     assert "5 of 4 main cpu of cq: 3 of default/rayclusters" in observer.violation.details
+
+
+def on_the_floor(node, number, *, gated=False, cpu="1"):
+    """Return a pod of a Job that requires one rack."""
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    placed = {"schedulingGates": [{"name": "sluice.dev/topology"}]} if gated else {"nodeSelector": {HOST: node}}
+    return {
+        "metadata": {
+            "name": f"train-{number}",
+            "namespace": "a",
+            "annotations": {"sluice.dev/topology-pod-set": "main", REQUIRED: RACK},
+            "ownerReferences": [{"uid": "train"}],
+        },
+        "spec": {"containers": [container], **placed},
+    }
+
+
+def test_placed_pods_above_a_node_or_in_two_racks_are_found():
+    values = {(node, label): {value} for node, labels in NODES.items() for label, value in labels.items()}
+    fitting = [on_the_floor("floor-000", 0), on_the_floor("floor-001", 1), on_the_floor("floor-001", 2)]
+    check_placed(fitting, values)
+    with pytest.raises(Finding, match="3 of 2 cpu of floor-001"):
+        check_placed([*fitting, on_the_floor("floor-001", 3)], values)
+    elsewhere = [*fitting, on_the_floor("floor-010", 3)]
+    with pytest.raises(Finding, match="a required domain is left"):
+        check_placed(elsewhere, values)
+    check_placed(elsewhere, {**values, ("floor-010", RACK): {"b0r1", "b0r0"}})  # it was in this rack meanwhile
+
+
+def test_pods_that_wait_for_their_node_or_have_no_place_are_found():
+    pods = [on_the_floor("floor-000", 0), on_the_floor("floor-000", 1), on_the_floor("", 2, gated=True)]
+    assert half_ungated(pods) == ["a/train-2 waits for its node"]
+    assert without_place(pods, {("train", "floor-000"): 2}) == []
+    assert without_place(pods, {("train", "floor-000"): 1}) == ["train has 2 pods on floor-000, and 1 places"]
+    ended = {**pods[1], "status": {"phase": "Succeeded"}}
+    assert without_place([pods[0], ended], {("train", "floor-000"): 1}) == []
