@@ -30,6 +30,7 @@ from admission.api.probes import Probes, no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WHAT_IFS, WORKLOADS
 from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
+from admission.api.resources.cancellations import Cancellations
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
 from admission.api.resources.dry_run import Previews
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from admission.api.kinds.descriptor import ReceiverFault
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.registry import Resource
-    from admission.api.resources.cluster_views import Cluster
+    from admission.api.resources.cancellations import Cluster
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
@@ -124,7 +125,7 @@ def create_app(
     receiver_fault: checks the receivers of subscriptions.
     webhook_fault: says why the API server does not reach the webhooks.
     not_queued: objects that have a queue label and are not queued.
-    cluster: pods, logs and nodes for the dashboard; what a name is that no workload has.
+    cluster: pods, logs and nodes for the dashboard; what a name is that no workload has; deletion of what is cancelled.
     clock: monotonic, seconds. now: Unix time, seconds.
 
     Raises UnusableCertificate (`oidc`), and ValueError if there is neither a token nor a delegation.
@@ -145,7 +146,9 @@ def create_app(
     app.on_response_prepare.extend((add_security_headers, mark_started, partial(_warn_of_standstill, leader)))
     logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
-    rights = SessionRights(store)
+    lookup = WorkloadLookup(store, cluster, not_queued)
+    cancellations = Cancellations(store, lookup, cluster)
+    rights = SessionRights(store, cancellations.available)
     _add_sessions(app, login, rights)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
@@ -159,8 +162,7 @@ def create_app(
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
-    lookup = WorkloadLookup(store, cluster, not_queued)
-    _add_resources(app, store, engines, estimate_of, lookup, rights, now=now)
+    _add_resources(app, store, engines, estimate_of, lookup, rights, cancellations, now=now)
     add_dashboard(app)
     return app
 
@@ -228,6 +230,7 @@ def _add_resources(
     estimate_of: EstimateOf,
     lookup: WorkloadLookup,
     rights: SessionRights,
+    cancellations: Cancellations,
     *,
     now: Callable[[], float],
 ) -> None:
@@ -240,6 +243,7 @@ def _add_resources(
     subresources: dict[tuple[str, str, str], Handler] = {
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
         ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,
+        ("workloads", "cancel", "create"): cancellations.create,
         ("workloads", "explain", "get"): explanations.explain,
         ("workloads", "history", "get"): WorkloadHistories(store, lookup, now=now).get,
         ("workloads", "status", "get"): workloads.get,

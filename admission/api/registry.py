@@ -100,9 +100,13 @@ WHAT_IFS: Final = Resource("whatifs", "WhatIf", namespaced=False, verbs=("create
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS, WHAT_IFS)
 """Resources whose objects have no names to give on a command line: they are computed, or only listed."""
 
+CANCELLATION: Final = "Cancellation"
+"""Kind of the request and of the response of `workloads/cancel`."""
+
 SUBRESOURCES: Final = (
     Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
     Subresource("localqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
+    Subresource("workloads", "cancel", CANCELLATION, ("create",)),
     Subresource("workloads", "explain", "WorkloadExplanation", ("get",)),
     Subresource("workloads", "history", "WorkloadHistory", ("get",)),
     Subresource("workloads", "status", "Workload", ("get", "patch")),

@@ -125,6 +125,8 @@ MATRIX: list[tuple[str, str, str]] = [
     ("PATCH", "namespaces/team-a/workloads/x", "MAL"),
     ("PATCH", "namespaces/team-b/workloads/x", "MA"),
     ("PATCH", "namespaces/team-a/workloads/x/status", "MAC"),
+    ("POST", "namespaces/team-a/workloads/x/cancel", "MA"),
+    ("POST", "namespaces/team-b/workloads/x/cancel", "MA"),
     ("GET", "namespaces/team-a/workloads/x/status", "MAVC"),
     *(("GET", f"namespaces/team-a/workloads/x/{subresource}", "MAVN") for subresource in ("explain", "history")),
     *(("GET", f"namespaces/team-b/workloads/x/{subresource}", "MAV") for subresource in ("explain", "history")),

@@ -16,10 +16,12 @@ from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, NAMESPACE_REPORT
+from admission.api.registry import API_VERSION, NAMESPACE_REPORT, WORKLOADS
 from admission.model.queues import LocalQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from aiohttp import web
 
     from admission.store.store import Store
@@ -36,23 +38,34 @@ _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
 class SessionRights:
-    """Handlers of `/session/access`, `/session/namespaces` and `reports/namespaces`."""
+    """Handlers of `/session/access`, `/session/namespaces` and `reports/namespaces`.
 
-    def __init__(self, store: Store) -> None:
+    `can_cancel` returns whether Sluice could cancel workloads for the user of a request, who may have the right to.
+    """
+
+    def __init__(self, store: Store, can_cancel: Callable[[web.Request], Awaitable[bool]]) -> None:
         self._store = store
+        self._can_cancel = can_cancel
         self._readable_cache: TtlCache[tuple[list[str], bool]] = TtlCache(size=_MOST_USERS, clock=time.monotonic)
 
     async def access(self, request: web.Request) -> web.Response:
         """Review several rights at once: `{"reviews": [{"verb": "patch", "resource": "clusterqueues"}]}`.
 
         The fields are those of a SelfSubjectAccessReview in the group `sluice.dev`. Returns `{"allowed": [true]}`, in
-        the order of the reviews. Raises BadRequest and ReviewUnavailable.
+        the order of the reviews; no right to `workloads/cancel` where Sluice cannot.
+        Raises BadRequest and ReviewUnavailable.
         """
         reviews = (await read_document(request) or {}).get("reviews")
         if not isinstance(reviews, list) or len(reviews) > _MOST_REVIEWS:
             raise BadRequest(f"reviews: must be a list of at most {_MOST_REVIEWS} objects with {', '.join(_FIELDS)}")
         wanted = [_attributes(number, review) for number, review in enumerate(reviews)]
-        return reply({"allowed": await request.app[AUTHORIZATION].allows_each(request, wanted)})
+        allowed = await request.app[AUTHORIZATION].allows_each(request, wanted)
+        if any(may and _is_cancellation(each) for may, each in zip(allowed, wanted, strict=True)):
+            can_cancel = await self._can_cancel(request)
+            allowed = [
+                may and (can_cancel or not _is_cancellation(each)) for may, each in zip(allowed, wanted, strict=True)
+            ]
+        return reply({"allowed": allowed})
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """Return the namespaces with LocalQueues in which the user may list workloads.
@@ -84,6 +97,10 @@ class SessionRights:
 
         who = identity(request)
         return await self._readable_cache.get((who.name, who.uid, who.groups, who.extra, who.auth_method), load)
+
+
+def _is_cancellation(wanted: Attributes) -> bool:
+    return (wanted.resource, wanted.subresource) == (WORKLOADS.plural, "cancel")
 
 
 def _attributes(number: int, review: Any) -> Attributes:

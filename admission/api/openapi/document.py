@@ -287,6 +287,12 @@ def _sub(row: Subresource, verb: str) -> Document:
         _creates_nothing(operation)
         operation["parameters"] = _query(("dryRun", "reason"))
         return operation
+    if row.name == "cancel":
+        body = {"required": True, "content": {"application/json": {"schema": ref(f"{OWN}{row.kind}")}}}
+        operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), body)
+        _creates_nothing(operation)
+        operation["parameters"] = _query(("dryRun", "reason"))
+        return operation
     operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
     if row.name == "pendingworkloads":
         operation["parameters"] = _query(("limit", "offset"))

@@ -30,6 +30,7 @@ _ANSWERS: Final = (
     report_schemas.WorkloadHistory,
     report_schemas.HistoryList,
     report_schemas.Rollback,
+    report_schemas.Cancellation,
     report_schemas.NamespaceReport,
     report_schemas.NodeReport,
     report_schemas.TopologyReport,

@@ -233,6 +233,25 @@ class Rollback(Model):
     """Revision of the version to restore, from the object's history."""
 
 
+class CancelledObject(Model):
+    """An object that a cancellation deletes."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Cancellation(Model):
+    """Request to cancel a workload (`uid`), or the response (`objects`)."""
+
+    uid: str | None = None
+    """Uid of the workload that is meant; if another one has its name by now, nothing is deleted."""
+    objects: tuple[CancelledObject, ...] | None = None
+    """What was deleted; with `dryRun`, what would be."""
+
+
 class Usage(Model):
     """Usage of one group of the report, in resource-seconds (for cpu: core-seconds)."""
 
@@ -712,7 +731,7 @@ class AuditRecord(Model):
     source: str
     """Address that the request came from."""
     verb: str
-    """create, update, patch, delete or rollback."""
+    """create, update, patch, delete, rollback or cancel."""
     object: Written
     """The object that was written."""
     reason: str

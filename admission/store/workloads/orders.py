@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from sqlalchemy import select, update
 
 from admission.model.errors import InvalidObject
+from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.dialects import in_list, upsert
-from admission.store.database.tables import workload_checks, workload_orders, workloads
+from admission.store.database.tables import transitions, workload_checks, workload_orders, workloads
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import CheckRecord, Order, State
 from admission.store.workloads import checks
@@ -119,6 +120,38 @@ class Orders:
         if changed:
             self._announce(revision, dry_run=dry_run)
         return checks.as_order(written[0].after)
+
+    async def cancel(self, uid: str, *, author: Author) -> None:
+        """Write to the history and the audit that the deletion of an unfinished workload is ordered.
+
+        Raises NotFound, and Conflict if it is finished.
+        """
+        async with self._database.write() as connection:
+            revision = await connection.run_sync(next_revision)
+            workload = await _unfinished(connection, uid, "")
+            now = self._clock()
+            reason = f": {author.reason}" if author.reason else ""
+            line = {
+                "workload_uid": uid,
+                "at": now,
+                "state": workload["state"],
+                "reason": "Ordered",
+                "message": clean(f"deletion ordered by {author.name}{reason}"),
+            }
+            await connection.execute(transitions.insert(), line)
+            await _touch(connection, uid, revision)
+            before = {"metadata": {"uid": uid}}
+            await connection.run_sync(
+                audit_log.record,
+                author,
+                "cancel",
+                _key(workload),
+                at=now,
+                revision=revision,
+                before=before,
+                after=None,
+            )
+        self._announce(revision, dry_run=False)
 
     async def report(
         self,

@@ -1,5 +1,5 @@
-// What one may do to workloads: hold, release, move and prioritise, each with a preview, a reason and an undo.
-import { ApiError, get, patch, path } from "../lib/api.js";
+// What one may do to workloads: hold, release, move and prioritise, each with a preview, a reason and an undo; and cancel, without one.
+import { ApiError, get, patch, path, post } from "../lib/api.js";
 import { plural } from "../lib/format.js";
 import { useRights, useSession } from "../lib/session.js";
 import { html, useEffect, useState } from "../lib/ui.js";
@@ -10,7 +10,7 @@ export const MOST_CHANGED = 200;
 // Workloads of which the effects are computed: each preview copies the state of all queues.
 const PREVIEWED = 5;
 const AT_A_TIME = 4;
-const MOST_NAMESPACES = 50;
+const MOST_NAMESPACES = 49;
 const LEAST_PRIORITY = -(2 ** 31), MOST_PRIORITY = 2 ** 31 - 1;
 
 const unfinished = ({ status }) => status.state !== "finished";
@@ -18,7 +18,7 @@ const unfinished = ({ status }) => status.state !== "finished";
 const isKept = ({ spec }) => spec.hold || spec.active === false;
 const oneNamespace = (workloads) => new Set(workloads.map(({ metadata }) => metadata.namespace)).size === 1;
 
-// `fits`: whether a workload can be changed so; `everywhere`: needs the right to patch workloads of all namespaces; `spec(value,
+// `right`: the right that it needs, in place of `patch`; `confirm`: the button of its dialog, in place of `text`; `fits`: whether a workload can be changed so; `everywhere`: needs the right to patch workloads of all namespaces; `spec(value,
 // workload)`: the change; `undo(workload)`: the change back, of the workload as it was.
 const ACTIONS = {
   hold: { text: "Hold", done: "put on hold", everywhere: true, fits: (workload) => unfinished(workload) && !isKept(workload), spec: () => ({ hold: true }), undo: () => ({ hold: false }),
@@ -27,17 +27,24 @@ const ACTIONS = {
     says: "It takes part in its queue again." },
   move: { text: "Move", done: "moved", fits: unfinished, spec: (queueName) => ({ queueName }), undo: (workload) => ({ queueName: workload.spec.queueName }), says: "It goes to another LocalQueue of its namespace. If it runs, it is stopped first." },
   prioritise: { text: "Prioritise", done: "prioritised", fits: unfinished, spec: (priority) => ({ priority: Number(priority) }), undo: (workload) => ({ priority: workload.spec.priority }), says: "Higher priorities come first in a queue, and may preempt lower ones." },
+  cancel: { text: "Cancel", confirm: "Delete", done: "cancelled", danger: true, right: "cancel", fits: unfinished,
+    says: "It is deleted in the cluster with its pods, for ever. To stop it for a time, hold it." },
 };
 
 // Names of the actions that the user may take on some of the workloads.
 export function useActions(workloads) {
   const { namespaces, everywhere } = useSession();
   const listed = everywhere ? [] : namespaces.slice(0, MOST_NAMESPACES);
-  const rights = useRights({ all: { verb: "patch", resource: "workloads" }, ...Object.fromEntries(listed.map((namespace) => [`in ${namespace}`, { verb: "patch", resource: "workloads", namespace }])) });
-  const may = (action, workload) => (rights.all || (!action.everywhere && rights[`in ${workload.metadata.namespace}`])) && action.fits(workload);
+  const reviews = {};
+  for (const [right, review] of [["patch", { verb: "patch", resource: "workloads" }], ["cancel", { verb: "create", resource: "workloads", subresource: "cancel" }]]) {
+    reviews[right] = review;
+    for (const namespace of listed) reviews[`${right} in ${namespace}`] = { ...review, namespace };
+  }
+  const rights = useRights(reviews);
+  const may = ({ right = "patch", everywhere: needsAll, fits }, workload) => (rights[right] || (!needsAll && rights[`${right} in ${workload.metadata.namespace}`])) && fits(workload);
   const possible = (name) => workloads.filter((workload) => may(ACTIONS[name], workload));
   const names = Object.keys(ACTIONS).filter((name) => possible(name).length && (name !== "move" || oneNamespace(possible(name))));
-  return { names, possible, any: Boolean(rights.all) || listed.some((namespace) => rights[`in ${namespace}`]) };
+  return { names, possible, any: Object.values(rights).some(Boolean) };
 }
 
 // Buttons of the actions on `workloads`, the dialog of the chosen one, and what was done last, with its undo. `onDone(resourceVersion)`
@@ -53,25 +60,29 @@ export function Actions({ workloads, onDone }) {
     setFailure(failed.length ? failed[0].error : null);
     onDone?.(version);
   };
-  return html`${names.length > 0 && html`<div class="actions">${names.map((name) => html`<button type="button" class="button" key=${name} onClick=${() => setOpen({ name, workloads: possible(name).slice(0, MOST_CHANGED) })}>${ACTIONS[name].text}</button>`)}</div>`}
+  return html`${names.length > 0 && html`<div class="actions">${names.map((name) => html`<button type="button" class=${`button ${ACTIONS[name].danger ? "danger" : ""}`} key=${name} onClick=${() => setOpen({ name, workloads: possible(name).slice(0, MOST_CHANGED) })}>${ACTIONS[name].text}</button>`)}</div>`}
     ${open && html`<${ActionDialog} action=${ACTIONS[open.name]} name=${open.name} workloads=${open.workloads} onClose=${() => setOpen(null)}
       onDone=${(result) => { setFailure(null); setDone({ action: ACTIONS[open.name], ...result }); onDone?.(result.version); }} />`}
     ${(done || failure) && html`<div class="toast" role="status">${failure ? `Not undone: ${failure.message}` : `${named(done.workloads)} ${done.workloads.length === 1 ? "was" : "were"} ${done.action.done}.`}
-      ${done && html`<button type="button" class="text-button" onClick=${undo}>Undo</button>`}<button type="button" class="text-button" onClick=${() => { setDone(null); setFailure(null); }}>Close</button></div>`}`;
+      ${done?.action.undo && html`<button type="button" class="text-button" onClick=${undo}>Undo</button>`}<button type="button" class="text-button" onClick=${() => { setDone(null); setFailure(null); }}>Close</button></div>`}`;
 }
 
 const named = (workloads) => (workloads.length === 1 ? workloads[0].spec.object.name : plural(workloads.length, "workload"));
 const keyOf = ({ metadata: { namespace }, spec: { object } }) => `${namespace}/${object.name}`;
 const addressOf = ({ metadata: { namespace, name } }) => path("namespaces", namespace, "workloads", name);
 
-// Patches the spec of each workload. Returns the changed ones, the failures, and the newest resourceVersion.
+// Deletes a workload's object, or says what would be deleted.
+const cancel = ({ metadata: { namespace, name, uid } }, { dryRun = false, reason = "" }) => post(path("namespaces", namespace, "workloads", name, "cancel"),
+  { kind: "Cancellation", uid }, { params: { dryRun: dryRun ? "All" : "", reason } });
+
+// Patches the spec of each workload, or cancels it (`specOf` null). Returns the changed ones, the failures, and the newest resourceVersion.
 async function changeEach(workloads, specOf, reason) {
   const changed = [], failed = [];
   let version = 0;
   for (let at = 0; at < workloads.length; at += AT_A_TIME) {
     await Promise.all(workloads.slice(at, at + AT_A_TIME).map(async (workload) => {
       try {
-        const answer = await patch(addressOf(workload), { spec: specOf(workload) }, { reason });
+        const answer = specOf ? await patch(addressOf(workload), { spec: specOf(workload) }, { reason }) : await cancel(workload, { reason });
         version = Math.max(version, Number(answer.metadata.resourceVersion) || 0);
         changed.push(workload);
       } catch (error) {
@@ -97,12 +108,17 @@ function ActionDialog({ action, name, workloads, onClose, onDone }) {
   const namespace = workloads[0].metadata.namespace;
   const choices = useChoices(name, namespace);
   const send = async ({ dryRun, reason }) => {
+    if (dryRun && !action.spec) {
+      const deleted = [];
+      for (const workload of workloads.slice(0, PREVIEWED)) deleted.push(...(await cancel(workload, { dryRun: true })).objects);
+      return { status: { impact: { counts: {}, deleted } } };
+    }
     if (dryRun) {
       const impacts = [];
       for (const workload of workloads.slice(0, PREVIEWED)) impacts.push((await patch(addressOf(workload), { spec: action.spec(value, workload) }, { dryRun: true })).status?.impact);
       return { status: { impact: together(impacts.filter(Boolean)) } };
     }
-    const { changed, failed, version } = await changeEach(workloads, (workload) => action.spec(value, workload), reason);
+    const { changed, failed, version } = await changeEach(workloads, action.spec && ((workload) => action.spec(value, workload)), reason);
     if (changed.length) onDone({ workloads: changed, reason, version });
     if (failed.length) throw new ApiError(failed[0].error.status, `${failed.length === workloads.length ? "Nothing was changed" : `${failed.length} of ${workloads.length} were not changed`}. ${keyOf(failed[0].workload)}: ${failed[0].error.message}`);
     return null;
@@ -113,9 +129,9 @@ function ActionDialog({ action, name, workloads, onClose, onDone }) {
       ${choices.filter((choice) => !workloads.every(({ spec }) => spec.queueName === choice.value)).map((choice) => html`<option key=${choice.value} value=${choice.value}>${choice.text}</option>`)}</select></label>`
     : name === "prioritise" && html`<label class="field"><span>Priority</span><input inputmode="numeric" list="priorities" value=${value} onInput=${(event) => setValue(event.currentTarget.value)} />
       <datalist id="priorities">${choices.map((choice) => html`<option key=${choice.text} value=${choice.value}>${choice.text}</option>`)}</datalist></label>`;
-  return html`<${ChangeDialog} title=${`${action.text} ${named(workloads)}`} action=${action.text} send=${send} blocked=${blocked} revision=${value} onClose=${onClose} inputs=${inputs}
+  return html`<${ChangeDialog} title=${`${action.text} ${named(workloads)}`} action=${action.confirm || action.text} danger=${action.danger} send=${send} blocked=${blocked} revision=${value} onClose=${onClose} inputs=${inputs}
     note=${workloads.length > PREVIEWED ? `Computed for the first ${PREVIEWED}, each by itself.` : workloads.length > 1 ? "Each change by itself." : ""}>
-    <p>${action.says}</p>${workloads.length > 1 && html`<details class="names"><summary>${plural(workloads.length, "workload")}</summary><ul class="bullets">${workloads.map((workload) => html`<li key=${workload.metadata.uid}><bdi>${keyOf(workload)}</bdi></li>`)}</ul></details>`}<//>`;
+    <p>${action.says}</p>${workloads.length > 1 && html`<details class="names" open=${Boolean(action.danger)}><summary>${plural(workloads.length, "workload")}</summary><ul class="bullets">${workloads.map((workload) => html`<li key=${workload.metadata.uid}><bdi>${keyOf(workload)}</bdi></li>`)}</ul></details>`}<//>`;
 }
 
 // LocalQueues to move to, or priorities by name: [{value, text}].

@@ -11,7 +11,9 @@ const UNANSWERED = "Sluice did not answer: the change may or may not have been m
 
 // Impact of a change, from the API's dry run.
 function Impact({ impact }) {
-  const { counts, admitted, evicted, impossible, overQuota } = impact;
+  const { counts, admitted, evicted, impossible, overQuota, deleted } = impact;
+  if (deleted) return html`<div class="impact"><p><${Badge} tone="bad">Deleted for ever<//></p><ul class="bullets">${deleted.slice(0, NAMED).map((each) => html`<li key=${each.uid}>${each.kind} <bdi>${each.namespace}/${each.name}</bdi></li>`)}
+    ${deleted.length > NAMED && html`<li class="soft">and ${deleted.length - NAMED} more</li>`}</ul></div>`;
   const nothing = !counts.admitted && !counts.evicted && !counts.impossible && !overQuota?.length;
   if (nothing) return html`<p class="impact">Nothing changes at once: no workload would be admitted or evicted.</p>`;
   return html`<div class="impact">
@@ -69,7 +71,7 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
     }
   };
   const ready = known && preview.impact && reason.trim() && !blocked && !busy;
-  return html`<${Dialog} title=${title} onClose=${onClose} footer=${html`<button type="button" class="button" onClick=${onClose}>Cancel</button>
+  return html`<${Dialog} title=${title} onClose=${onClose} footer=${html`<button type="button" class="button" onClick=${onClose}>${action === "Delete" ? "Keep" : "Cancel"}</button>
       <button type="submit" form="change" class=${`button ${danger ? "danger" : "primary"}`} disabled=${!ready}>${busy ? "Applying …" : action}</button>`}>
     <form id="change" onSubmit=${apply}>
       ${children}${inputs}
