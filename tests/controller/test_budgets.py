@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
+from pod_examples import gated
 from postgresql_databases import on_both_databases
 
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.state.policy import Policy
 from admission.engine import BudgetAccounts, Budgets
 from admission.engine import Policy as EnginePolicy
+from admission.kinds import all_kinds
 from admission.store.audit_log import Author
+from admission.store.records import State
 
 pytestmark = [on_both_databases, pytest.mark.costly]
 
@@ -154,6 +159,47 @@ async def test_user_cannot_escape_a_budget_by_a_longer_time_limit_or_by_starting
     (_,) = await queues.eventually(refused)
     spent, reserved = await charged(queues)
     assert 3500 <= spent + reserved <= 3600
+
+
+async def test_user_cannot_escape_a_budget_by_a_forged_name_a_robot_or_a_new_name_of_the_job(queues, tmp_path):
+    robot = "system:serviceaccount:team-a:robot"
+    mine = budget(1)
+    mine["spec"]["scope"] = {"users": ["alice", robot]}
+    await queues.apply(mine)
+    async with gated(queues.sandbox.local("admin"), all_kinds(), tmp_path / "certificates"):
+        await queues.start(POLICY)
+        alice = queues.sandbox.local("alice")
+        await alice.create("jobs", "team-a", limited("first", 3000))
+        await queues.job("first", runs)
+        forged = limited("forged", 3000)
+        forged["metadata"]["annotations"] = {"sluice.dev/submitted-by": "bob"}
+        await alice.create("jobs", "team-a", forged)
+        waits = await queues.record("forged", "pending", reason="BudgetExhausted")
+        assert waits.workload.user == "alice"
+        await queues.sandbox.local(robot).create("jobs", "team-a", limited("by-robot", 3000))
+        await queues.record("by-robot", "pending", reason="BudgetExhausted")
+        queues.pass_time(2000)
+        await alice.delete("jobs", "team-a", "first", propagation="Background")
+        await queues.record("first", "finished")
+        await alice.create("jobs", "team-a", limited("renamed", 3000))
+        message = (await queues.record("renamed", "pending", reason="BudgetExhausted")).message
+        assert message.startswith("Budget ml has 0.44 of 1 hours of cpu left, this needs 0.83")
+
+
+async def test_many_small_jobs_at_the_same_time_do_not_overdraw_a_budget(queues):
+    await queues.apply(budget(1))
+    await queues.start(POLICY)
+    await asyncio.gather(*(queues.submit(limited(f"small-{number}", 600)) for number in range(20)))
+
+    async def decided():
+        found = (await queues.store.workloads.list(namespace="team-a")).workloads
+        waiting = [each for each in found if each.reason == "BudgetExhausted"]
+        return [each for each in found if each not in waiting] if len(waiting) >= 14 else None
+
+    runs_now = await queues.eventually(decided)
+    assert len(runs_now) == 6
+    assert {each.state for each in runs_now} == {State.ADMITTED}
+    assert sum(await charged(queues)) == pytest.approx(3600, abs=1e-3)
 
 
 async def test_time_limit_at_the_admission_ends_a_job_whose_label_was_raised(queues):
