@@ -58,7 +58,7 @@ _COMMANDS = {
     "rollback": _Command("admission.cli.commands.history", "Roll back a queue object to an earlier revision."),
     "stop": _Command("admission.cli.commands.stop", "Stop admission in a ClusterQueue or LocalQueue."),
     "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
-    "budget": _Command("admission.cli.commands.budget", "Grant hours to a Budget, or take some away."),
+    "budget": _Command("admission.cli.commands.budget", "List Budgets; grant hours to one, or take some away."),
     "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
     "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold or deactivated."),
     "move": _Command("admission.cli.commands.workloads", "Move Jobs to another LocalQueue."),

@@ -268,6 +268,9 @@ async def test_grants_are_kept_in_the_budget_with_their_reasons_and_in_its_histo
     file = tmp_path / "budget.yaml"
     file.write_text(BUDGET)
     assert (await sluice("apply", "-f", str(file))).exit_code == 0
+    listed = await sluice("budget")
+    assert (listed.exit_code, listed.stdout) == (0, (await sluice("get", "budgets")).stdout)
+    assert listed.stdout.splitlines()[1].startswith("ml ")
     refused = await sluice("budget", "grant", "ml", "20")
     assert (refused.exit_code, "a grant needs a reason" in refused.stderr) == (2, True)
     for hours, reason in (("20", "deadline"), ("-2.5", "paid twice")):

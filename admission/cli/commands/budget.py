@@ -1,9 +1,10 @@
-"""`sluice budget grant`: more hours for a Budget, or fewer."""
+"""`sluice budget`: the table of Budgets; `sluice budget grant`: more hours for one, or fewer."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,14 +15,22 @@ from admission.cli.arguments.groups import Group
 from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
 
 
-@click.group(cls=Group)
-def budget() -> None:
-    """Correct Budgets; `sluice get budgets` lists them with what they have left.
+@click.group(cls=Group, invoke_without_command=True)
+@connection_options
+@click.pass_context
+def budget(context: click.Context, *, connection: Connection) -> None:
+    """List Budgets with what they have left, as `sluice get budgets` does; or correct them.
 
     \b
     Example:
       sluice budget grant ml 200 --reason "conference deadline"
     """
+    if context.invoked_subcommand is None:
+        from admission.cli.commands.get import get
+
+        context.invoke(get, what="budgets", names=(), **asdict(connection))
+    elif connection != Connection():
+        raise click.UsageError(f"write the options that locate Sluice behind {context.invoked_subcommand}")
 
 
 class _WithNegativeHours(click.Command):
