@@ -133,7 +133,8 @@ async def test_what_a_user_may_not_do_is_not_offered(running: World, browser: Br
     await put(running, pending_record(running, "offered"), pending_record(running, "elsewhere", "language"))
     page = await grace.open("workloads?find=offered")
     await expect(listed(page)).to_contain_text(["offered"])
-    await expect(page.get_by_role("checkbox")).to_have_count(0)
+    await page.get_by_label("Select offered").check()
+    await expect(page.get_by_role("group", name="Selected workloads").locator(".button")).to_have_text(["Cancel"])
     await page.get_by_label("Name, user or uid").fill("elsewhere")
     await expect(page.locator("main")).to_contain_text("No workload matches")
     await page.goto(f"{grace.url}/ui/namespaces/vision/workloads/offered")
@@ -146,6 +147,34 @@ async def test_what_a_user_may_not_do_is_not_offered(running: World, browser: Br
         await expect(page.get_by_role("group", name="Selected workloads").locator(".button")).to_have_text(
             ["Move", "Prioritise"]
         )
+
+
+async def test_workloads_are_cancelled_after_a_confirmation_that_names_them(running: World, grace: Person) -> None:
+    cluster = running.sandbox.local("admin")
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}}
+    for name in ("gone-1", "gone-2"):
+        made = await cluster.create("jobs", "vision", {"metadata": {"name": name}, "spec": {"template": template}})
+        record = pending_record(running, name)
+        await put(running, replace(record, workload=replace(record.workload, uid=made["metadata"]["uid"])))
+    page = await grace.open("workloads?find=gone-")
+    await page.get_by_role("button", name="Select all").click()
+    button = page.get_by_role("group", name="Selected workloads").get_by_role("button", name="Cancel")
+    await button.click()
+    dialog = page.get_by_role("dialog", name="Cancel 2 workloads")
+    for name in ("gone-1", "gone-2"):
+        await expect(dialog).to_contain_text(f"Job vision/{name}")
+    await dialog.get_by_role("button", name="Keep").click()
+    assert cluster.get("jobs", "vision", "gone-1") is not None
+    await button.click()
+    await dialog.get_by_label("Reason").fill("The data is wrong")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(dialog).to_have_count(0)
+    await expect(page.locator(".toast")).to_contain_text("2 workloads were cancelled.")
+    await expect(page.locator(".toast").get_by_role("button", name="Undo")).to_have_count(0)
+    assert [cluster.get("jobs", "vision", name) for name in ("gone-1", "gone-2")] == [None, None]
+    await page.goto(f"{grace.url}/ui/namespaces/vision/workloads/gone-1")
+    await expect(page.locator("main")).to_contain_text("deletion ordered by grace: The data is wrong")
+    await page.close()
 
 
 async def test_a_refused_change_says_of_which_workload(running: World, admin: Person) -> None:

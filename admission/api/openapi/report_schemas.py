@@ -237,10 +237,15 @@ class CancelledObject(Model):
     """An object that a cancellation deletes."""
 
     api_version: str
+    """API group and version of its kind."""
     kind: str
+    """Its kind."""
     namespace: str
+    """Its namespace."""
     name: str
+    """Its name."""
     uid: str
+    """Its uid; another object of the name is not deleted."""
 
 
 class Cancellation(Model):
