@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from api_client import on_both_databases, serving
 from queue_manifests import cluster_queue, local_queue
-from workload_records import NOW, record
+from workload_records import ADMISSION, NOW, record
 
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
-from admission.store.records import State
+from admission.store.records import Changes, Closed, Opened, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -78,6 +78,17 @@ SEARCHES: tuple[tuple[str, list[str]], ...] = (
 @on_both_databases
 async def test_workloads_are_filtered_and_sorted(filled: Client) -> None:
     assert {query: await names(filled, query) for query, _ in SEARCHES} == dict(SEARCHES)
+
+
+async def test_workloads_that_are_evicted_again_and_again_are_found(filled: Client, store: Store) -> None:
+    assert await names(filled, "evicted=again") == []
+    epoch, often = await store.lead("another"), record("1", "waits-long", reason="ExceedsMaxQuota", created=NOW - 9)
+    for at in (NOW - 300, NOW - 200, NOW - 100):
+        await store.commit(Changes(opened=(Opened(often.workload, ADMISSION, at),)), epoch=epoch)
+        await store.commit(Changes(closed=(Closed("1", at + 1, "Preempted"),)), epoch=epoch)
+    revision = await store.commit(Changes(workloads=(often,)), epoch=epoch)
+    assert await names(filled, f"evicted=again&resourceVersion={revision}") == ["waits-long"]
+    assert await names(filled, f"evicted=again&user=bob&resourceVersion={revision}") == []
 
 
 @on_both_databases

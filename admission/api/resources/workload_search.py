@@ -47,8 +47,9 @@ class WorkloadSearch:
         """Return the found workloads, those with quota first, then pending and finished ones; or (`?by=`) their counts.
 
         Parameters: `find` (part of the name, user or uid); fields of FIELDS, which may be repeated; `from` (unfinished
-        ones, and those that have finished since this time); `order`, `offset` and `limit`, or `by`. A response may be
-        some seconds old, unless `resourceVersion` is given, at which it then is or later.
+        ones, and those that have finished since this time); `evicted=again` (those that were evicted again and
+        again in the last hour); `order`, `offset` and `limit`, or `by`. A response may be some seconds old, unless
+        `resourceVersion` is given, at which it then is or later.
 
         Raises BadRequest, ReviewUnavailable and StoreError.
         """
@@ -68,12 +69,18 @@ class WorkloadSearch:
         fields = {name: frozenset(query.getall(name)) for name in FIELDS if name in query}
         since = instant(query["from"], self._now(), field="from") if query.get("from") else None
         names, everywhere = await self._rights.readable(request)
-        search = Search(None if everywhere else frozenset(names), text, fields, since)
+        evicted = query.get("evicted", "")
+        if evicted not in ("", "again"):
+            raise BadRequest(f'evicted: "{evicted}" is not again')
+        uids = None
+        if evicted:
+            uids = frozenset(each.uid for each in await self._store.workloads.evicted_again(now=self._now()))
+        search = Search(None if everywhere else frozenset(names), text, fields, since, uids)
 
         async def make() -> bytes:
             return await (self._groups(search, by) if by else self._page(search, order, offset, limit))
 
-        key = (search.namespaces, text, *fields.items(), query.get("from"), by, order, offset, limit)
+        key = (search.namespaces, text, *fields.items(), query.get("from"), uids, by, order, offset, limit)
         return reply_encoded(await self._bodies.get((*key, resource_version(request)), make))
 
     async def _page(self, search: Search, order: str, offset: int, limit: int) -> bytes:

@@ -72,6 +72,8 @@ class Search:
     """Accepted values of fields of FIELDS."""
     since: float | None = None
     """Unfinished ones, and those that have finished since then (Unix time, s); None: all."""
+    uids: frozenset[str] | None = None
+    """Uids to search among; None: all."""
 
 
 class FoundPage(NamedTuple):
@@ -142,6 +144,8 @@ def _found(connection: Connection, search: Search, columns: Sequence[ColumnEleme
         # With a time, SQLite has to take the indexes of that, not the one that begins with the namespace.
         namespace = _COLUMNS.namespace if search.since is None else _COLUMNS.namespace.concat("")
         wanted.append(in_list(connection.dialect.name, namespace, sorted(search.namespaces)))
+    if search.uids is not None:
+        wanted.append(in_list(connection.dialect.name, _COLUMNS.uid, sorted(search.uids)))
     if search.text:
         escaped = search.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
         # LIKE of SQLite ignores case; there ILIKE costs three times as much.

@@ -40,6 +40,7 @@ function useFilters() {
   for (const state of STATES[known(STATES, params.get("state"))].states) found.push(["state", state]);
   const from = params.get("from") || "1d";
   if (from !== "all") found.push(["from", from]);
+  if (params.get("evicted") === "again") found.push(["evicted", "again"]);
   if (params.get("find")) found.push(["find", params.get("find").trim()]);
   return found;
 }

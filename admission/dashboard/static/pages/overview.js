@@ -198,7 +198,7 @@ function withoutNodes(roots, report) {
 
 const SEARCH = {
   failed: `${link("workloads")}?state=failed&from=1h`, notStarted: `${link("workloads")}?state=running&reason=PodsUnscheduled`,
-  impossible: `${link("workloads")}?state=waiting`, evictedAgain: link("workloads"),
+  impossible: `${link("workloads")}?state=waiting`, evictedAgain: `${link("workloads")}?evicted=again`,
 };
 
 function Attention({ roots, leaves, changes }) {
