@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import subprocess
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -17,6 +17,7 @@ from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
+from admission.store.errors import DatabaseBusy
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
 
@@ -246,9 +247,17 @@ async def test_serve_recovers_after_a_single_table_was_inaccessible(sandbox, tmp
 @asynccontextmanager
 async def older_schema(url: str) -> AsyncIterator[None]:
     """Take the schema back during the block, as for a rollback of the release, though this version still runs."""
-    await migrate(url, "0005")
+    await _migrated(url, "0005")
     yield
-    await migrate(url)
+    await _migrated(url)
+
+
+async def _migrated(url: str, *version: str) -> None:
+    """Migrate the database of a Sluice that runs: its transactions may be in the way, and an operator tries again."""
+    while True:
+        with suppress(DatabaseBusy):
+            await migrate(url, *version)
+            return
 
 
 async def check_recovery_from_older_schema(sandbox: Sandbox, tmp_path: Path, url: str) -> None:
