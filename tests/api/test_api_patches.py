@@ -101,7 +101,7 @@ async def test_patch_of_a_missing_object_is_not_found(api):
 # ---------------------------------------------------------------------- concurrent patches
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @on_both_databases
 async def test_concurrent_patches_with_resource_version_lose_no_update(api):
     clients = 15  # each conflicts with all the others

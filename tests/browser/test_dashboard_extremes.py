@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dashboard_world import World
     from playwright.async_api import Browser
 
-pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 PREFIX = "/apis/sluice.dev/v1"
 LONGEST = f"{('f' * 60 + '.') * 4}{'g' * 9}"

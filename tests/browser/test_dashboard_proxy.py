@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dashboard_world import World
     from playwright.async_api import Browser, Page, Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 PROXY_PAGE = "<!doctype html><html><body><h1>The portal</h1></body></html>"
 

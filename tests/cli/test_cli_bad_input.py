@@ -149,7 +149,7 @@ async def test_usage_of_a_removed_flavor_is_shown_by_top_and_describe(sluice, st
     assert [line.split() for line in described.splitlines() if " cpu " in line] == [removed, added]
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @pytest.mark.parametrize("line", ["get cohorts", "--help", "--version", "version", "get --help", "import kueue -h"])
 async def test_output_to_a_full_disk_is_reported_in_one_sentence(sluice, line):
     await sluice("create", "cohort", "everyone")

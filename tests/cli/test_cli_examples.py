@@ -216,7 +216,7 @@ def test_every_command_with_an_output_option_is_in_a_table():
     assert with_output == PRINTS.keys() | OTHERS.keys()
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_each_output_format_in_help_produces_valid_output(sluice, world, tmp_path):
     for name, arguments in PRINTS.items():
         is_written = arguments[0] == "create"

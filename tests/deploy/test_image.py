@@ -52,7 +52,7 @@ def test_sbom_lists_all_pinned_distributions(tree: Path):
     assert bill["metadata"]["component"]["name"] == "sluice"
 
 
-@pytest.mark.costly
+@pytest.mark.long
 def test_command_missing_in_the_image_fails_with_an_explanation(tree: Path):
     done = run_in(tree, "demo")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (

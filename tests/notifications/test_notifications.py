@@ -128,7 +128,7 @@ async def test_notifier_writes_nothing_without_subscriptions(store, clock, tmp_p
         assert await store.notifications.progress() is None
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_failing_receiver_loses_no_notification_and_does_not_delay_others(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with (

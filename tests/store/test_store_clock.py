@@ -122,7 +122,7 @@ async def old_history(store: Store, clock: Clock) -> None:
     await store._leadership.release()
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_clock_that_is_months_ahead_prunes_nothing_for_weeks(store: Store, clock: Clock, successor: Successor):
     """The clock jumps ahead after the store has become the leader, or is ahead from the beginning."""
     await old_history(store, clock)
@@ -138,7 +138,7 @@ async def test_clock_that_is_months_ahead_prunes_nothing_for_weeks(store: Store,
     assert await successor.store.prune(RETENTION, epoch=epoch) == 1  # the clock was not corrected within 45 days
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_workloads_are_pruned_after_their_retention_has_really_passed(
     store: Store, clock: Clock, successor: Successor
 ):

@@ -153,7 +153,7 @@ async def test_restore_into_a_database_with_content_is_rejected(store: Store, cl
     assert await rows(store) == before
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_truncated_or_changed_dump_is_rejected_and_nothing_is_restored(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     whole = await dumped(store)
@@ -202,7 +202,7 @@ async def test_truncated_or_changed_compressed_dump_is_rejected(store: Store, cl
 VALUES = [None, "x", "\0", True, -1, 2**70, 1.5, 1e300, [], {}, [[1]]]
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_dump_with_any_damaged_value_is_rejected(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     lines = [json.loads(line) for line in (await dumped(store)).splitlines()]

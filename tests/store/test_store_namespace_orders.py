@@ -67,7 +67,7 @@ async def test_position_order_exchanges_positions_within_the_namespace(store, wa
     assert await queue_order(store) == line
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_orders_within_a_namespace_never_delay_other_namespaces(store, waiting):
     chance = random.Random(7)
     mine = ["a1", "a2", "a3", "a4"]
