@@ -7,6 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.fuzz import oddities
+from tests.fuzz.documents import FLOOR
+from tests.fuzz.topology_moves import PLACED
 
 USERS = ("alice", "bob")
 KINDS = (
@@ -67,6 +69,15 @@ _CREATE_FLEXIBLE = _move(
     fewest=st.just("w0=1,w1=1"),
 )
 """Creates an object that may start with fewer pods than it requests (partial admission)."""
+PLACE_WHOLE = _move(
+    "whole",
+    kind=_one("jobsets", "jobsets", "rayclusters"),
+    name=_one(*_NAMES),
+    **{**_NEW, "queue": st.just(FLOOR)},
+    placed=PLACED,
+    settle=_one(True, False),
+)
+"""Creates an object whose pods are placed by topology."""
 _NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=3) | _one([1, 2], [0, 3])
 _RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=_NUMBERS | _one([-1], [2, -3]))
 
@@ -108,6 +119,7 @@ _START_AND_CHANGE = _move(
 )
 
 WITH_KINDS = [
+    PLACE_WHOLE,
     *[_CREATE] * 8,
     *[_CREATE_FLEXIBLE] * 4,
     *[_RESIZE] * 6,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.documents import LOCAL_QUEUES, QUEUE_LABELS, QUOTAS
 from tests.fuzz.kind_documents import KINDS, groups_of, pod_template_of, pods_wanted, whole
+from tests.fuzz.topology_documents import REQUIRED, SLICE_LEVEL
 from tests.fuzz.world import MERGE, NAMESPACES
 
 if TYPE_CHECKING:
@@ -59,8 +60,12 @@ class KindPlayers:
         pods: list[int],
         settle: bool,
         fewest: str = "",
+        placed: Object | None = None,
     ) -> None:
-        body = whole(kind, _named(kind, name), pods, _template(stop))
+        """Create an object; `placed`: annotations of its pods that request a placement by topology."""
+        template = _template(stop)
+        template["metadata"]["annotations"] |= placed or {}
+        body = whole(kind, _named(kind, name), pods, template)
         if fewest:
             body["metadata"]["annotations"] = {"sluice.dev/min-count": fewest}
         if kind == "vcjobs":
@@ -74,6 +79,7 @@ class KindPlayers:
             may_be_few = fewest == "w0=1,w1=1" and all(pods)
             needed = len(pods) + (kind == "rayclusters") if may_be_few else pods_wanted(kind, body)
             odd = cluster_queue is None or stop == "never" or not 0 < needed <= QUOTAS[cluster_queue]
+            odd = odd or any(name in (placed or {}) for name in (REQUIRED, SLICE_LEVEL))
             self._note(kind, created, WrittenWhole(created["spec"], odd))
         if settle:
             await self._players.settle()
