@@ -145,9 +145,12 @@ CURES: tuple[Cure, ...] = (
         about="--kinds",
     ),
     Cure(
-        "places of pods that are ungated",
-        "",
-        (("admission/kinds/ranks.py", "            free[values] -= 1\n", "            pass\n"),),
+        "places that are taken",
+        "node is exceeded",
+        (
+            ("admission/engine/topology/state.py", "                        add(leaf.free, amounts, -times)\n", ""),
+            ("admission/kinds/ranks.py", "            free[values] -= 1\n", "            pass\n"),
+        ),
         about="--topology",
     ),
 )
