@@ -155,7 +155,8 @@ async def test_workloads_are_cancelled_after_a_confirmation_that_names_them(runn
     for name in ("gone-1", "gone-2"):
         made = await cluster.create("jobs", "vision", {"metadata": {"name": name}, "spec": {"template": template}})
         record = pending_record(running, name)
-        await put(running, replace(record, workload=replace(record.workload, uid=made["metadata"]["uid"])))
+        workload = replace(record.workload, uid=made["metadata"]["uid"], api_version="batch/v1", kind="Job")
+        await put(running, replace(record, workload=workload))
     page = await grace.open("workloads?find=gone-")
     await page.get_by_role("button", name="Select all").click()
     button = page.get_by_role("group", name="Selected workloads").get_by_role("button", name="Cancel")

@@ -1,8 +1,8 @@
 """The subresource `cancel` of workloads: delete the object of a workload in the cluster, or the pods of a pod group.
 
 A user needs the right to delete the object in the cluster itself: a SubjectAccessReview asks for it. Sluice then
-deletes it by uid, with its own right, which it has only with the chart's value `rbac.cancel`. A request is complete
-when the cluster has answered: no order to delete outlives it, so that none can meet a later object.
+deletes it by uid, with its own right, if it may itself create `workloads/cancel`: the chart's value `rbac.cancel`. A
+request is complete when the cluster has answered: no order to delete outlives it, so that none can meet a later object.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KNOWN_SECONDS: Final = 30.0
-"""Time for which it is cached whether Sluice may delete Jobs."""
+"""Time for which it is cached whether Sluice may cancel."""
 _GRANT: Final = "the value rbac.cancel of the chart, or deploy/rbac/cancel.yaml, grants it"
 
 
@@ -104,24 +104,28 @@ class Cancellations:
         self._store = store
         self._lookup = lookup
         self._cluster = cluster
-        self._may_delete: TtlCache[bool] = TtlCache(size=1, clock=time.monotonic)
+        self._is_granted: TtlCache[bool] = TtlCache(size=1, clock=time.monotonic)
 
     async def available(self, request: web.Request) -> bool:
-        """Return whether Sluice may delete Jobs, and the request's user is one of the cluster. False if unknown."""
-        cluster = self._cluster
-        if cluster is None or identity(request).auth_method is AuthMethod.ADMIN_TOKEN:
+        """Return whether Sluice may cancel, and the request's user is one of the cluster. False if unknown."""
+        if self._cluster is None or identity(request).auth_method is AuthMethod.ADMIN_TOKEN:
             return False
+        try:
+            return await self._may_cancel(self._cluster)
+        except ClusterError as error:
+            log.info("the cluster was not asked whether Sluice may cancel workloads: %s", error)
+            return False
+
+    async def _may_cancel(self, cluster: Cluster) -> bool:
+        """Return whether Sluice was granted to cancel; it may delete Jobs for other reasons. Raises ClusterError."""
 
         async def review() -> tuple[bool, float]:
-            wanted = Attributes("delete", "jobs", group="batch").review()
+            wanted = Attributes("create", "workloads", "cancel").review()
             body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": wanted}
-            return bool((await cluster.create(_REVIEWS, body))["status"].get("allowed")), _KNOWN_SECONDS
+            allowed = bool((await cluster.create(_REVIEWS, body))["status"].get("allowed"))
+            return allowed, _KNOWN_SECONDS if allowed else 0.0
 
-        try:
-            return await self._may_delete.get("", review)
-        except ClusterError as error:
-            log.info("the cluster was not asked whether Sluice may delete Jobs: %s", error)
-            return False
+        return await self._is_granted.get("", review)
 
     async def create(self, request: web.Request) -> web.Response:
         """Cancel a workload, and return what was deleted; with `?dryRun=All` what would be.
@@ -146,6 +150,8 @@ class Cancellations:
         if record.state is State.FINISHED:
             raise Conflict(f"workload {workload.key} is finished; delete its object with kubectl, if it is still there")
         try:
+            if not await self._may_cancel(self._cluster):
+                raise Forbidden(f"forbidden: Sluice itself lacks the right to cancel workloads; {_GRANT}")
             plural = "pods" if _is_of_pods(workload) else await _plural(self._cluster, workload)
             await _authorize(request, workload, plural)
             targets = await _targets(self._cluster, workload, plural)
