@@ -28,7 +28,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from admission.controller.state.leader_state import EndedWorkloads
-from admission.engine.events import NamespaceChanged, QueueObjectChanged
+from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadPreempted
 from admission.model.names import listed
 from admission.store.records import State
 
@@ -65,6 +65,8 @@ def restore(
     state.engine.settle(now=state.now)  # builds the cohort trees now, while they contain no workloads
     for seed in seeds:
         state.observe(seed)
+    for uid, at in loaded.preemptions:
+        state.observe(WorkloadPreempted(uid, at))
     orders = {order.uid: order for order in loaded.orders}
     checks: dict[str, list[CheckRecord]] = {}
     for check in loaded.checks:

@@ -22,9 +22,11 @@ from admission.engine.events import (
     QueueObjectDeleted,
     Reassign,
     WorkloadAdmitted,
+    WorkloadCleared,
     WorkloadEvicted,
     WorkloadGone,
     WorkloadPending,
+    WorkloadPreempted,
     decisive_part,
 )
 from admission.engine.explain import Explanation, Holder
@@ -78,9 +80,11 @@ __all__ = [
     "UserLimit",
     "UserLimits",
     "WorkloadAdmitted",
+    "WorkloadCleared",
     "WorkloadEvicted",
     "WorkloadGone",
     "WorkloadPending",
+    "WorkloadPreempted",
     "decisive_part",
     "needed_now",
     "raises_for",

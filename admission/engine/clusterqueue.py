@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import KnownFit
     from admission.engine.pending_item import Shape
+    from admission.engine.protection import Protection
     from admission.engine.topology.state import PlacedPods, Topologies
     from admission.engine.tree import FlavorResource, Node, Tree
     from admission.engine.verdicts import Verdict
@@ -49,6 +50,9 @@ class Held:
     """`usage` with the indices of the flavor-resources in the ClusterQueue's tree."""
     placed: tuple[PlacedPods, ...] = ()
     """Its pods that are placed by topology."""
+    cleared_at: float = 0.0
+    """Unix time (s) at which it could start, as all of its admission checks were ready; 0: at its admission, or not
+    yet."""
     replaced: Held | None = None
     """Of a workload slice: the holder whose quota it took over, to be restored if the admission is not committed."""
 
@@ -145,6 +149,8 @@ class ClusterQueue:
         self.tree: Tree | None = None
         self.has_obstacles = False
         """Whether a workload did not fit since it was attached to this tree (see `Facts.obstacles`)."""
+        self.protection: Protection | None = None
+        """For how long its workloads are not preempted; None: they may be at any time."""
         self.inactive = "not found"
         """Why it admits no workload, to follow its name: `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}

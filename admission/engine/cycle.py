@@ -245,7 +245,7 @@ class Cycle:
 
         def search() -> Search:  # created on demand: most heads need none
             if not made:
-                made.append(self._make_search(self._domain, entry.queue, entry.item, self._victims))
+                made.append(self._make_search(self._domain, entry.queue, entry.item, self._victims, self._domain.guard))
             return made[0]
 
         replaced = entry.replaced() if entry.item.workload.replaces else None

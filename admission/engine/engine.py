@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from admission.engine.clusterqueue import Held
+    from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.entry import Result
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
+    from admission.engine.pending_item import Item
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyEvent
     from admission.engine.remedies import Remedy
     from admission.engine.topology.occupancy import Occupancy
@@ -200,8 +201,8 @@ class Engine:
 
     def _plan_skips(self, domain: Domain, *, lean: bool) -> SkipPlan | None:
         """Decide which ClusterQueues the next cycle skips; None: none."""
-        if domain.placing or self._registry.policies.filtering:
-            return None  # predictions consider quota alone, and a policy may refuse the head
+        if domain.placing or domain.guard is not None or self._registry.policies.filtering:
+            return None  # predictions consider quota alone, no protection, and no policy that may refuse the head
         if domain.skipped is None:
             if not (lean and self._policy.fair_sharing and domain.flat):
                 return None
@@ -275,6 +276,7 @@ class Engine:
                 self._registry.withdraw(held, evict.preemptor)
             else:
                 self._registry.rests.preempted(held, evict.preemptor, self._registry.now)
+                self._registry.forest.preemptions.add(uid, self._registry.now)
                 effective.append(evict)
         return effective
 
@@ -306,7 +308,7 @@ class Engine:
         """Return when the next cycle is due without an event (Unix time, s): a backoff or delay ends; None: never."""
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         registry = self._registry
-        woken = registry.wake_at() if registry.asleep or registry.policies.refused else None
+        woken = registry.wake_at() if registry.asleep or registry.policies.refused or registry.forest.guarded else None
         again = registry.placed.due_at() if registry.placed is not None else None
         return min((at for at in (woken, again, *delays) if at is not None), default=None)
 
@@ -441,7 +443,14 @@ class Engine:
             return explain_held(self._registry, held)
         item = self._registry.items.get(uid)
         ignore = self._policy.ignore_undeclared
-        return None if item is None else explain_waiting(self._registry, item, ignore_undeclared=ignore)
+        if item is None:
+            return None
+        fair_sharing = self._policy.fair_sharing
+        return explain_waiting(self._registry, item, ignore_undeclared=ignore, fair_sharing=fair_sharing)
+
+    def _search_aside(self, domain: Domain, queue: ClusterQueue, item: Item) -> Search:
+        """Return a search for preemption targets that is no decision: it has nothing tried again."""
+        return self._search(domain, queue, item, {}, self._registry.guard_aside(domain))
 
     def remedies(self, uid: str) -> tuple[Remedy, ...]:
         """Return changes of a pending workload, each of which alone would let it be admitted now; empty: none found."""
@@ -449,6 +458,6 @@ class Engine:
         if item is None:
             return ()
         # With fair sharing, shares decide about preemption, so that a higher priority helps little.
-        search = None if self._policy.fair_sharing else partial(self._search, excluded={})
+        search = None if self._policy.fair_sharing else self._search_aside
         ignore = self._policy.ignore_undeclared
         return tuple(remedies(self._registry, item, ignore_undeclared=ignore, search=search))

@@ -82,6 +82,26 @@ class WorkloadAdmitted:
     """Unix time (s) of the admission."""
     evicting: bool = False
     """Whether it is being evicted, and its pods have not all terminated."""
+    cleared_at: float = 0.0
+    """Unix time (s) at which its admission checks were ready; 0: they are not, or it needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadCleared:
+    """All admission checks of a workload that holds quota are ready, so that it starts."""
+
+    uid: str
+    at: float
+    """Unix time (s)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPreempted:
+    """A workload was preempted before this engine started, and has not finished."""
+
+    uid: str
+    at: float
+    """Unix time (s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +191,10 @@ Event: TypeAlias = (
     | TopologyEvent
     | WorkloadPending
     | WorkloadAdmitted
+    | WorkloadCleared
     | WorkloadEvicted
     | WorkloadGone
+    | WorkloadPreempted
 )
 
 

@@ -10,9 +10,11 @@ from admission.engine.assignment import Mode
 from admission.engine.lacks import Lack, lacks_of
 from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import preemption_hint
+from admission.engine.protection import Guard
 from admission.engine.queue_positions import QueuePositions
 from admission.engine.topology.advice import advice
 from admission.engine.verdicts import assign_without_preemption, unplaced, verdict_of
+from admission.model import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +76,8 @@ class Explanation:
 
     placement: tuple[str, ...] = ()
     """Sentences about the room for its pods where it has quota, but no place in its topology."""
+    protected: str = ""
+    """Of a workload that holds quota, a sentence about its protection from preemption; empty: it has none now."""
 
     @property
     def ahead(self) -> int:
@@ -84,16 +88,30 @@ class Explanation:
 def explain_held(registry: Registry, held: Held) -> Explanation:
     """Return the explanation of a workload that holds quota, and may still wait for a place in its topology."""
     state = "Evicting" if held.evicting else "Admitted"
+    protected = _protected(registry, held) if held.queue.protection is not None and not held.evicting else ""
     placement: list[str] = []
     if registry.placed is not None and not held.evicting:
         workload = held.workload
         for pod_set, pods, flavors in registry.placed.waiting(held):
             for flavor in flavors:
                 placement += advice(registry, flavor, pod_set, pods, uid=workload.uid, namespace=workload.namespace)
-    return Explanation(state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement))
+    return Explanation(
+        state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement), protected=protected
+    )
 
 
-def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
+def _protected(registry: Registry, held: Held) -> str:
+    """Return the sentence about a workload that is not preempted for some time; empty: it may be."""
+    guard = Guard(registry.forest.preemptions, registry.now)
+    end = guard.until(held)
+    if end <= registry.now:
+        return ""
+    return sentences.protected(end, is_preempted_often=guard.is_preempted_often(held))
+
+
+def explain_waiting(
+    registry: Registry, item: Item, *, ignore_undeclared: bool, fair_sharing: bool = False
+) -> Explanation:
     """Return the explanation of a pending workload at the current usage. Searches no preemption targets."""
     queue = registry.forest.queue(item.cluster_queue)
     reason, message, _ = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
@@ -109,7 +127,7 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
         message=message,
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
-        preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks)),
+        preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks, fair_sharing=fair_sharing)),
         holders=holders,
         other_holders=other_holders,
         placement=tuple(_placement(registry, queue, item, assignment)),
@@ -180,9 +198,10 @@ def _base_explanation(registry: Registry, item: Item, *, ignore_undeclared: bool
 
 
 def _preemption_hints(
-    registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]
+    registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...], *, fair_sharing: bool
 ) -> Iterator[PreemptionHint]:
     domain = registry.forest.domain_of[queue]
     short = {(lack.flavor, lack.resource, lack.missing) for lack in lacks if not lack.exceeds}
     for flavor, resource, missing in sorted(short):
-        yield preemption_hint(domain, queue, item, domain.tree.index[flavor, resource], missing)
+        fr, guard = domain.tree.index[flavor, resource], registry.guard_aside(domain)
+        yield preemption_hint(domain, queue, item, fr, missing, guard=guard, fair_sharing=fair_sharing)

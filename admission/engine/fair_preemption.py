@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.forest import Domain
+    from admission.engine.protection import Claim
     from admission.engine.tree import Node, Tree
 
 Strategy = Callable[[Share, Share, Share], bool]
@@ -137,9 +138,10 @@ class _Search:
         preemptor, preemption = self._preemptor, self._preemptor.queue.spec.preemption
         assert queue.node is not None
         if queue is preemptor.queue:
-            return permitted(preemptor, queue, preemption.within_cluster_queue)
+            return permitted(preemptor, queue, preemption.within_cluster_queue, "own")
         if any(borrows_with(queue.node, fr, 0) for fr in preemptor.needed):
-            return permitted(preemptor, queue, preemption.reclaim_within_cohort)
+            claim: Claim = "reclaim" if self._within_quota else "share"
+            return permitted(preemptor, queue, preemption.reclaim_within_cohort, claim)
         return ()
 
     def _take(self, target: Target) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.engine.clusterqueue import ClusterQueue, Held
+from admission.engine.protection import Guard, PastPreemptions, Protection
 from admission.engine.tree import Node, NodeSpec, Quota, Tree, build
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Domain:
     """Number of cycles that processed the tree. Between two of them its usage changes only while it is `dirty`."""
     placing: bool = False
     """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
+    guard: Guard | None = None
+    """Protection of workloads from preemption; None: no ClusterQueue has any."""
     skipped: SkippedQueues | None = None
     """The ClusterQueues that cycles with fair sharing skip; None: all take part."""
 
@@ -98,6 +101,9 @@ class Forest:
         self.domains: dict[tuple[str, str], Domain] = {}
         """Trees by the root's (kind, name): `("Cohort", "research")`; without Cohort `("ClusterQueue", "team-a")`."""
         self.domain_of: dict[ClusterQueue, Domain] = {}
+        self.guarded: tuple[Domain, ...] = ()
+        """Trees with workloads that are protected from preemption."""
+        self.preemptions = PastPreemptions()
 
     def queue(self, name: str) -> ClusterQueue:
         """Return the state of a ClusterQueue, created if there is none yet; the object need not exist."""
@@ -114,6 +120,7 @@ class Forest:
             queue, spec = self.queue(name), self.specs[name]
             root, fault = roots.get(spec.cohort_name, (spec.cohort_name, ""))
             queue.spec = spec
+            queue.protection = Protection.of(spec)
             queue.inactive = fault or self._fault(spec)
             if fault:
                 queue.node = queue.tree = None
@@ -134,6 +141,7 @@ class Forest:
                 built.append(domain)
             domains[key] = domain
         self.domains = domains
+        self.guarded = tuple(domain for domain in domains.values() if domain.guard is not None)
         self.domain_of = {queue: domain for domain in domains.values() for queue in domain.queues}
         return built
 
@@ -206,7 +214,8 @@ class Forest:
         at = {queue.node: queue for queue in queues if queue.node is not None and not queue.inactive}
         converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
         placing = any(queue.topologies is not None for queue in queues)
-        return Domain(tree, queues, at, built_from, converging=converging, placing=placing)
+        guard = Guard(self.preemptions) if any(queue.protection is not None for queue in queues) else None
+        return Domain(tree, queues, at, built_from, converging=converging, placing=placing, guard=guard)
 
     def _cohort_specs(self, names: Iterable[str]) -> list[NodeSpec]:
         specs = []

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.forest import Domain
     from admission.engine.pending_item import Item
+    from admission.engine.protection import Guard
     from admission.engine.tree import Node
 
 
@@ -70,7 +71,8 @@ class Candidate(NamedTuple):
 class Search:
     """The search for preemption targets for one head of a cycle; `find` is `classical`, or `fair_preemption.fair`.
 
-    `excluded`: uids of workloads that are preempted for other heads of the cycle. Results are cached by request.
+    `excluded`: uids of workloads that are preempted for other heads of the cycle. `guard`: the tree's one, so that it
+    is tried again when protection ends. Results are cached by request.
     """
 
     def __init__(
@@ -80,11 +82,14 @@ class Search:
         queue: ClusterQueue,
         item: Item,
         excluded: Mapping[str, object],
+        guard: Guard | None = None,
     ) -> None:
         assert queue.node is not None
         self._find = find
         self._domain = domain
-        self._preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded)
+        self._preemptor = Preemptor(
+            queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded, guard=guard
+        )
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
 
     def targets(self, assignment: Assignment, placing: Placing | None = None) -> list[Target]:
@@ -127,7 +132,7 @@ class Search:
         return Possibility.RECLAIM, borrow
 
 
-MakeSearch = Callable[["Domain", "ClusterQueue", "Item", Mapping[str, object]], Search]
+MakeSearch = Callable[["Domain", "ClusterQueue", "Item", Mapping[str, object], "Guard | None"], Search]
 
 
 def classical(domain: Domain, preemptor: Preemptor) -> list[Target]:
@@ -199,7 +204,7 @@ def _candidates(domain: Domain, preemptor: Preemptor) -> list[Candidate]:
     policy = preemptor.queue.spec.preemption.within_cluster_queue
     own = [
         Candidate(held, preemptor.node, None, Variant.OWN_QUEUE)
-        for held in permitted(preemptor, preemptor.queue, policy)
+        for held in permitted(preemptor, preemptor.queue, policy, "own")
     ]
     elsewhere = list(_elsewhere(domain, preemptor))
     if not own and not elsewhere:
@@ -235,7 +240,7 @@ def _elsewhere(domain: Domain, preemptor: Preemptor) -> Iterator[Candidate]:
             queue = domain.active_by_node.get(node)
             if queue is None:
                 continue
-            for held in permitted(preemptor, queue, policy):
+            for held in permitted(preemptor, queue, policy, "reclaim"):
                 yield Candidate(held, node, common, _variant(preemptor, held, advantage=advantage))
         fit, remaining = _fits_in_own_quota(common, remaining)
         advantage = advantage or fit

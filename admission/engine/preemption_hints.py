@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.tree import borrows_with
 from admission.engine.victims import Preemptor, permitted
+from admission.model import sentences
 from admission.model.resource_words import amount_number, resource_word
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.forest import Domain
     from admission.engine.pending_item import Item
+    from admission.engine.protection import Claim, Guard
     from admission.engine.tree import Node
 
 _EXAMINED = 1000  # candidates that are summed at most in one ClusterQueue; further ones are ignored
@@ -42,6 +44,9 @@ class PreemptionHint:
     """Amount held by candidates of other ClusterQueues of the tree, as far as these exceed their nominal quota."""
     others_workloads: int = 0
     """Number of candidates of other ClusterQueues."""
+    protected_until: float | None = None
+    """When the first workload may be preempted that is protected now, and a candidate otherwise (Unix time, s); None:
+    there is none."""
 
     @property
     def hint(self) -> str:
@@ -51,8 +56,12 @@ class PreemptionHint:
         if self.within_cluster_queue == self.reclaim_within_cohort == "Never":
             return f"its ClusterQueue preempts no workloads ({policies})"
         what = f"{resource_word(self.resource)} ({self.flavor})"
+        protected = ""
+        if self.protected_until is not None:
+            until = sentences.time(self.protected_until)
+            protected = f"; others are protected from preemption, the first until {until}"
         if not self.own_workloads and not self.others_workloads:
-            return f"no admitted workload may be preempted for {what}: {policies}"
+            return f"no admitted workload may be preempted for {what}: {policies}{protected}"
         sources = [
             f"{amount_number(self.resource, amount)} from {count} {kind}{'s' if count > 1 else ''} {where}"
             for amount, count, kind, where in (
@@ -64,21 +73,28 @@ class PreemptionHint:
         verdict = "might be enough" if self.own + self.others >= self.missing else "is not enough"
         return (
             f"{what}: at most {' and '.join(sources)}, which {verdict} for the "
-            f"{amount_number(self.resource, self.missing)} that are missing ({policies})"
+            f"{amount_number(self.resource, self.missing)} that are missing ({policies}){protected}"
         )
 
 
-def preemption_hint(domain: Domain, queue: ClusterQueue, item: Item, fr: int, missing: int) -> PreemptionHint:
-    """Return what a pending workload might preempt of one flavor-resource. Cost is bounded: it searches no targets."""
+def preemption_hint(
+    domain: Domain, queue: ClusterQueue, item: Item, fr: int, missing: int, *, guard: Guard | None, fair_sharing: bool
+) -> PreemptionHint:
+    """Return what a pending workload might preempt of one flavor-resource. Cost is bounded: it searches no targets.
+
+    `guard`: one that nobody else uses.
+    """
     assert queue.node is not None
     policy = queue.spec.preemption
-    preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset((fr,)), {})
-    own, own_workloads = _sum(permitted(preemptor, queue, policy.within_cluster_queue), fr)
+    preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset((fr,)), {}, guard=guard)
+    own, own_workloads = _sum(permitted(preemptor, queue, policy.within_cluster_queue, "own"), fr)
     others = others_workloads = 0
+    # Fair sharing compares shares only for a workload that has to borrow.
+    claim: Claim = "share" if fair_sharing and borrows_with(queue.node, fr, missing) else "reclaim"
     if policy.reclaim_within_cohort != "Never" and queue.node.path:
         borrowers = (entry for entry in domain.active_by_node.items() if _borrows(entry[0], queue.node, fr))
         for node, other in islice(borrowers, _QUEUES):
-            amount, workloads = _sum(permitted(preemptor, other, policy.reclaim_within_cohort), fr)
+            amount, workloads = _sum(permitted(preemptor, other, policy.reclaim_within_cohort, claim), fr)
             others += min(amount, node.usage[fr] - node.quota[fr])
             others_workloads += workloads
     flavor, resource = domain.tree.frs[fr]
@@ -92,6 +108,7 @@ def preemption_hint(domain: Domain, queue: ClusterQueue, item: Item, fr: int, mi
         own_workloads,
         others,
         others_workloads,
+        None if guard is None else guard.ends_at,
     )
 
 

@@ -13,15 +13,18 @@ from admission.engine.events import (
     QueueObjectChanged,
     QueueObjectDeleted,
     WorkloadAdmitted,
+    WorkloadCleared,
     WorkloadEvicted,
     WorkloadGone,
     WorkloadPending,
+    WorkloadPreempted,
 )
 from admission.engine.forest import Forest
 from admission.engine.outside_cycles import park_outside, runs_elsewhere
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
+from admission.engine.protection import Guard
 from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
 from admission.model.names import STOP_REASON
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
     from admission.engine.accounting import Accounting
     from admission.engine.events import Event, Evict
+    from admission.engine.forest import Domain
     from admission.engine.policies.contract import PolicyConfig
     from admission.engine.topology.state import Topologies
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
@@ -92,12 +96,20 @@ class Registry:
                     self._arrive(event.requeue, on_hold=event.on_hold, not_before=event.not_before)
                 else:
                     self.rests.forget(event.uid)
+                    self.forest.preemptions.forget(event.uid)
             case WorkloadAdmitted():
                 self._leave(event.workload.uid)
                 queue = self.forest.queue(event.admission.cluster_queue)
                 usage = usage_of(event.admission)
-                held = Held(event.workload, event.admission, queue, usage, event.at, event.evicting)
+                held = Held(
+                    event.workload, event.admission, queue, usage, event.at, event.evicting, cleared_at=event.cleared_at
+                )
                 self._load(held)
+            case WorkloadCleared():
+                if (cleared := self.held.get(event.uid)) is not None:
+                    cleared.cleared_at = event.at
+            case WorkloadPreempted():
+                self.forest.preemptions.add(event.uid, event.at)
             case WorkloadEvicted():
                 self._mark_evicted(event.uid)
             case QueueObjectChanged():
@@ -364,7 +376,13 @@ class Registry:
         self._namespaces_changed.add(event.name)
 
     def wake(self) -> None:
-        """Make workloads active whose requeue backoff has ended."""
+        """Make workloads active whose requeue backoff has ended, or that may preempt others that were protected."""
+        for domain in self.forest.guarded:
+            assert domain.guard is not None
+            domain.guard.now = self.now
+            if domain.guard.ends_at is not None and domain.guard.ends_at <= self.now:
+                domain.guard.ends_at = None
+                domain.dirty = domain.freed = True
         while self.asleep and self.asleep[0][0] <= self.now:
             not_before, uid = heappop(self.asleep)
             item = self.items.get(uid)
@@ -374,11 +392,16 @@ class Registry:
                 self.stale_reasons[uid] = None
                 self.mark_dirty(queue)
 
+    def guard_aside(self, domain: Domain) -> Guard | None:
+        """Return the protection in a tree for an answer, which must not have anything tried again."""
+        return None if domain.guard is None else Guard(self.forest.preemptions, self.now)
+
     def wake_at(self) -> float | None:
-        """Return the Unix time (s) at which a requeue backoff ends or a policy may permit a workload; None: never."""
+        """Return when `wake` or `retry_refused` may make a workload active (Unix time, s); None: never."""
         backoff = self.asleep[0][0] if self.asleep else None
         permitted = self.policies.wake_at() if self.policies.refused else None
-        return backoff if permitted is None else permitted if backoff is None else min(backoff, permitted)
+        protected = (domain.guard.ends_at for domain in self.forest.guarded if domain.guard is not None)
+        return min((at for at in (backoff, permitted, *protected) if at is not None), default=None)
 
     def retry_refused(self) -> None:
         """Make workloads active that no policy refuses any more, if any input of the policies has changed."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from admission.engine.clusterqueue import ClusterQueue, Held
+    from admission.engine.protection import Claim, Guard
     from admission.engine.tree import Node
     from admission.model.workload import Workload
 
@@ -80,13 +81,16 @@ class Preemptor(NamedTuple):
     """Uids of workloads that are no candidates, as their preemption was decided earlier in this cycle."""
     placing: Placing | None = None
     """None: it is not placed by topology."""
+    guard: Guard | None = None
+    """Protection of workloads from preemption; None: the tree has none."""
 
 
-def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str) -> Iterator[Held]:
+def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str, claim: Claim) -> Iterator[Held]:
     """Return the candidates of a ClusterQueue: workloads that use a needed flavor-resource and pass the policy.
 
     `policy` is `withinClusterQueue` or `reclaimWithinCohort` of the preemptor's ClusterQueue
-    (Kueue's `WorkloadUsesResources` and `SatisfiesPreemptionPolicy`).
+    (Kueue's `WorkloadUsesResources` and `SatisfiesPreemptionPolicy`). Workloads that are protected from the `claim`
+    are none.
     """
     if policy == "Never":
         return
@@ -107,6 +111,8 @@ def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str) -> Iterato
             and workload.priority == preemptor.priority
             and preemptor.since >= held.since
         ):
+            continue
+        if preemptor.guard is not None and preemptor.guard.covers(held, claim):
             continue
         yield held
 

@@ -24,6 +24,7 @@ from admission.model.base import (
     QualifiedName,
 )
 from admission.model.budgets import BudgetSpec
+from admission.model.durations import PositiveDuration, parse_duration
 from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
 from admission.model.references import Reference
 from admission.model.subscriptions import SubscriptionSpec
@@ -34,6 +35,7 @@ FungibilityPolicy: TypeAlias = Literal["MayStopSearch", "TryNextFlavor"]
 TaintEffect: TypeAlias = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 _LONGEST_DELAY = 365 * 24 * 3600  # seconds
+_LONGEST_PAST = 7 * 24 * 3600  # seconds
 
 
 class FlavorFungibility(Model):
@@ -125,6 +127,43 @@ class TimeLimits(Model):
         return self
 
 
+class MinimumRuntime(Model):
+    """Protection of workloads that were admitted a short time ago from one kind of preemption."""
+
+    min_admit_duration: PositiveDuration
+    """How long a workload is not preempted since its admission, such as `20m`."""
+
+
+class AfterPreemptions(Model):
+    """Protection of workloads that were preempted again and again."""
+
+    times: Annotated[int, Field(strict=True, ge=1, le=20)]
+    """Number of preemptions of a workload from which on it is protected."""
+    within: PositiveDuration
+    """The time before its admission in which it was preempted so often, at most `7d`."""
+    min_admit_duration: PositiveDuration
+    """How long it is not preempted since that admission."""
+
+    @model_validator(mode="after")
+    def _past_is_bounded(self) -> Self:
+        if parse_duration(self.within) > _LONGEST_PAST:
+            raise FieldFaultsError([("within", f"{self.within} is longer than 7d")])
+        return self
+
+
+class PreemptionProtection(Model):
+    """Workloads that are not preempted for some time. An extension: the names are those of Kueue's KEP 9876."""
+
+    within_cluster_queue: MinimumRuntime | None = None
+    """Protection from workloads of the same ClusterQueue; not given: none."""
+    reclaim_within_cohort: MinimumRuntime | None = None
+    """Protection from workloads of other ClusterQueues that reclaim their quota; not given: none."""
+    fair_sharing: MinimumRuntime | None = None
+    """Protection from workloads of other ClusterQueues with a lower share (fair sharing); not given: none."""
+    after_preemptions: AfterPreemptions | None = None
+    """Protection from all of them for workloads that were preempted again and again; not given: none."""
+
+
 class ClusterQueueSpec(Model):
     """A leaf of the quota tree: quota, and how workloads get it."""
 
@@ -152,6 +191,8 @@ class ClusterQueueSpec(Model):
     """Eviction when its quota was lowered below the usage; not given: running workloads may run on."""
     time_limits: TimeLimits | None = None
     """Maximum execution times of its workloads; not given: those that their users set."""
+    preemption_protection: PreemptionProtection | None = None
+    """For how long its workloads are not preempted after their admission; not given: they may be at any time."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:

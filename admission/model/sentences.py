@@ -308,6 +308,18 @@ def taken_back(text: str) -> str:
     return f"{text}. It queues again by itself."
 
 
+def protected(until: float, *, is_preempted_often: bool) -> str:
+    """It is not preempted for some time."""
+    often = "It was preempted repeatedly: " if is_preempted_often else ""
+    text = f"{often}it is protected from preemption until {time(until)} (preemptionProtection of its ClusterQueue)."
+    return text[0].upper() + text[1:]
+
+
+def protected_others(until: float) -> str:
+    """Workloads that it might preempt are protected."""
+    return f"Workloads that it might preempt are protected from preemption, the first of them until {time(until)}."
+
+
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
 REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it is now."

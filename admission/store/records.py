@@ -279,6 +279,9 @@ class LoadedState:
     """Time of the last recent transition of each workload that is pending or being evicted, by uid (Unix time, s)."""
     recently_finished: tuple[str, ...] = ()
     """Uids of the workloads that finished last, oldest first: a lagging watch may still show them unfinished."""
+    preemptions: tuple[tuple[str, float], ...] = ()
+    """Preemptions of these workloads that protect from further ones: uid, and when its quota was free (Unix time, s).
+    In the order of time; empty if no ClusterQueue protects them."""
     faults: Mapping[str, Exception] = field(default_factory=dict)
     """Errors of workload rows that cannot be read, by uid; their records have the columns that can."""
 

@@ -33,7 +33,7 @@ from admission.store.objects.queue_objects import Queues, all_objects
 from admission.store.objects.revisions import Revisions
 from admission.store.records import LoadedState, Statistics
 from admission.store.start_estimates import StartEstimates
-from admission.store.workloads import checks, loading
+from admission.store.workloads import checks, loading, preemptions
 from admission.store.workloads.commit import next_revision
 from admission.store.workloads.orders import Orders
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
@@ -173,13 +173,15 @@ class Store:
         faults: dict[str, Exception] = {}
         async with self._database.read() as connection:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
+            queue_objects = await all_objects(connection)
             return LoadedState(
-                queue_objects=await all_objects(connection),
+                queue_objects=queue_objects,
                 workloads=tuple([record async for piece in loading.unfinished(connection, faults) for record in piece]),
                 faults=faults,
                 revision=revision,
                 orders=await connection.run_sync(checks.orders, loading.UNFINISHED),
                 checks=await connection.run_sync(checks.checks, loading.UNFINISHED),
+                preemptions=await preemptions.protecting(connection, queue_objects),
                 last_transition_at=await loading.last_transitions(connection),
                 recently_finished=await loading.recently_finished(connection),
             )

@@ -7,11 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from admission.cli.configuration.policy_settings import AdmissionFairSharingSettings, parse_duration
+from admission.cli.configuration.policy_settings import AdmissionFairSharingSettings
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.engine import AdmissionFairSharing, Budgets, UserLimit, UserLimits
+from admission.model.durations import parse_duration
 
 DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(),)))
 

@@ -129,7 +129,8 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
             reason_text,
             *_placement(found),
         ]
-    return [f"{workload.title} does not wait: it is admitted{since}.", reason_text]
+    protected = [found.protected] if found.protected else []
+    return [f"{workload.title} does not wait: it is admitted{since}.", reason_text, *protected]
 
 
 def place(
@@ -201,6 +202,8 @@ def _beside(
         yield f"It held quota before, and lost it: {_OF_PREEMPTION.sub('', workload.evicted)}"
     if found is None or workload.reason in HOPELESS:
         return
+    if protected := [hint.protected_until for hint in found.preemption_hints if hint.protected_until is not None]:
+        yield sentences.protected_others(min(protected))
     in_the_way = []
     if found.ahead:
         in_the_way.append(f"Ahead: {_named(found.ahead_first, found.ahead - len(found.ahead_first))}.")

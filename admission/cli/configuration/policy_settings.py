@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -22,36 +21,10 @@ from admission.engine import Policy as EnginePolicy
 from admission.engine.topology.placement import Rules as PlacementRules
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 from admission.model.base import FieldFaultsError, Model, OptionalName, QualifiedName
+from admission.model.durations import format_duration, parse_duration
 from admission.model.errors import InvalidQuantity
 from admission.model.quantity import amount, parse_quantity
 from admission.store.retention import Retention
-
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST: Final = 10 * 365 * 86400.0
-"""Seconds of the longest duration that is accepted."""
-
-
-def parse_duration(value: object) -> float:
-    """Return the seconds of a duration such as `90s`, `1h30m` or `7d` (Go's syntax, and days). Raises ValueError."""
-    expected = "expected a duration such as 90s, 1h30m or 7d"
-    if value == 0 and not isinstance(value, bool):
-        return 0.0
-    if not isinstance(value, str):
-        raise ValueError(f"{expected}, in quotes")  # noqa: TRY004  pydantic reports ValueErrors only
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value)
-    if "".join(number + unit for number, unit in parts) != value or not parts:
-        if value == "0":
-            return 0.0
-        raise ValueError(f'"{value}" is not a duration; {expected}')
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if seconds > _LONGEST:
-        raise ValueError(f'"{value}" is longer than ten years')
-    return seconds
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as text that `parse_duration` accepts."""
-    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def _factor(value: object) -> str:

@@ -35,7 +35,10 @@ def events_of(
         else:
             evicting = record.state is State.EVICTING
             at = record.admitted_at or record.queued_at
-            common.append(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting))
+            cleared_at = record.cleared_at or 0.0
+            common.append(
+                WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting, cleared_at=cleared_at)
+            )
     return common, waiting
 
 

@@ -11,7 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.orders import describe
-from admission.engine.events import WorkloadAdmitted, WorkloadEvicted, WorkloadGone, WorkloadPending
+from admission.engine.events import (
+    WorkloadAdmitted,
+    WorkloadCleared,
+    WorkloadEvicted,
+    WorkloadGone,
+    WorkloadPending,
+)
 from admission.engine.vocabulary import MISCONFIGURED, PODS_UNSCHEDULED
 from admission.model import sentences
 from admission.store.records import CheckRecord, Closed, Eviction, Opened, Resized, State, Transition
@@ -198,6 +204,7 @@ class WorkloadChange:
             checks_pending=False, cleared_at=self.now, original=start.original, reason=ADMITTED, message=message
         )
         tracked.start_patch = start
+        self.engine_events.append(WorkloadCleared(tracked.uid, self.now))
         self.write(message=f"{message} All admission checks are ready.")
         self.is_due = True
 
@@ -207,7 +214,10 @@ class WorkloadChange:
         assert record.admission is not None, record
         at = record.admitted_at if record.admitted_at is not None else record.queued_at
         evicting = record.state is State.EVICTING
-        self.engine_events.append(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting))
+        cleared_at = record.cleared_at or 0.0
+        self.engine_events.append(
+            WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting, cleared_at=cleared_at)
+        )
 
     def note_pod_problem(self, text: str) -> None:
         """Store the message why pods of an admitted workload do not run; empty: they run, or the cause is not known."""

@@ -10,14 +10,19 @@ from sqlalchemy import func, select
 
 from admission.engine.victims import preemptor_in
 from admission.engine.vocabulary import PREEMPTED
+from admission.model.queues import ClusterQueue
 from admission.store.database.tables import admissions, workloads
 from admission.store.records import GOES_ON, State
 from admission.store.workloads.loading import UNFINISHED
 from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Row, Select
+    from collections.abc import Iterable
 
+    from sqlalchemy import Connection, Row, Select
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from admission.model.queues import QueueObject
     from admission.store.database.connection import Database
 
 IN_VAIN_SECONDS: Final = 300.0
@@ -83,6 +88,28 @@ async def evicted_again(database: Database, *, now: float) -> tuple[EvictedAgain
         return tuple(EvictedAgain(*row) for row in connection.execute(evicted))
 
     return await database.read_sync(query)
+
+
+async def protecting(
+    connection: AsyncConnection, queue_objects: Iterable[QueueObject]
+) -> tuple[tuple[str, float], ...]:
+    """Return the preemptions of unfinished workloads: uid, and when the quota was free (Unix time, s), in order.
+
+    Empty if no ClusterQueue has `preemptionProtection.afterPreemptions`, for which they count.
+    """
+    rules = (obj.spec.preemption_protection for obj in queue_objects if isinstance(obj, ClusterQueue))
+    if not any(rule is not None and rule.after_preemptions is not None for rule in rules):
+        return ()
+    columns = admissions.c
+    # Those before the present admission count, which may be long ago: so there is no earliest time.
+    statement = (
+        select(columns.workload_uid, columns.to_at)
+        .distinct()
+        .join(workloads, (workloads.c.uid == columns.workload_uid) & UNFINISHED)
+        .where(columns.end_reason == PREEMPTED)
+        .order_by(columns.to_at, columns.workload_uid)
+    )
+    return tuple((row.workload_uid, row.to_at) for row in await connection.execute(statement))
 
 
 async def in_vain(database: Database, *, now: float) -> tuple[PreemptionInVain, ...]:

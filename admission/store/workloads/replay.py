@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadAdmitted, WorkloadPending
+from admission.engine.events import (
+    NamespaceChanged,
+    QueueObjectChanged,
+    WorkloadAdmitted,
+    WorkloadPending,
+    WorkloadPreempted,
+)
 from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD
 from admission.store.records import State
 
@@ -25,6 +31,8 @@ def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> I
         yield NamespaceChanged(name, labels)
     for obj in state.queue_objects:
         yield QueueObjectChanged(obj)
+    for uid, at in state.preemptions:
+        yield WorkloadPreempted(uid, at)
     orders = {order.uid: order for order in state.orders}
     for record in state.workloads:
         yield event(record, orders.get(record.workload.uid))
@@ -48,4 +56,5 @@ def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitte
     if record.admission is None:
         return WorkloadPending(workload, on_hold=on_hold, not_before=record.not_before or 0.0)
     at = record.queued_at if record.admitted_at is None else record.admitted_at
-    return WorkloadAdmitted(workload, record.admission, at=at, evicting=record.state is State.EVICTING)
+    evicting, cleared_at = record.state is State.EVICTING, record.cleared_at or 0.0
+    return WorkloadAdmitted(workload, record.admission, at=at, evicting=evicting, cleared_at=cleared_at)

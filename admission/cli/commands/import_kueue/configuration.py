@@ -24,11 +24,11 @@ from admission.cli.configuration.policy_settings import (
     FairSharingSettings,
     ResourcesSettings,
     WaitForPodsReadySettings,
-    parse_duration,
 )
 from admission.cli.errors import Unreadable
 from admission.kinds import BATCH_JOB, GROUPED, JOB_SET, LABELLED, TRAIN_JOB, frameworks_known
 from admission.model.base import LabelSelector
+from admission.model.durations import parse_duration
 from admission.model.errors import InvalidObject
 from admission.model.manifests import API_VERSION, faults
 from admission.model.reading import parse_documents

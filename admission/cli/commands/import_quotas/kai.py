@@ -30,8 +30,8 @@ _RESOURCES: Final = {
 """Field -> resource, and the unit of the field's numbers in units of the resource."""
 _NO_EQUIVALENT: Final = {
     "priority": "queues have no priorities; the closest equivalent is the weight for fair sharing",
-    "preemptMinRuntime": "workloads may be preempted immediately after they start",
-    "reclaimMinRuntime": "borrowed quota may be reclaimed immediately",
+    "preemptMinRuntime": "set preemptionProtection.withinClusterQueue.minAdmitDuration of the ClusterQueue",
+    "reclaimMinRuntime": "set preemptionProtection.reclaimWithinCohort and .fairSharing of the ClusterQueue",
 }
 """Field of a Queue's spec -> note."""
 
