@@ -250,7 +250,7 @@ class Controller:
 
     async def _load(self) -> None:
         """Load all committed state once the database answers; after a failed write, once it can be written as well."""
-        is_logged = False
+        logged = ""
         while True:
             try:
                 if (fault := await self._store.health()) is None:
@@ -261,9 +261,9 @@ class Controller:
             except (DatabaseUnavailable, DatabaseUnusable) as error:
                 fault = str(error)
             self.database_fault = fault
-            if not is_logged:
+            if fault != logged:  # a conflict with a migration is followed by what the migration has left
                 log.error("no decisions until the database is back: %s", fault)
-                is_logged = True
+                logged = fault
             await asyncio.sleep(RETRY_INTERVAL)
 
     async def _load_now(self) -> None:
