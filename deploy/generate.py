@@ -31,6 +31,7 @@ COPIES = {
         "rbac/users.yaml",
         "rbac/dashboard.yaml",
         "rbac/topology.yaml",
+        "rbac/provisioning.yaml",
         "rbac/cancel.yaml",
         "prometheus/rules.yaml",
     )

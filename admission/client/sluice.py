@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ClusterQueue,
         Cohort,
         LocalQueue,
+        ProvisioningRequestConfig,
         QueueObject,
         ResourceFlavor,
         Topology,
@@ -174,6 +175,11 @@ class Sluice:
     def admission_checks(self) -> Collection[AdmissionCheck]:
         """AdmissionChecks, conditions for admission beside quota."""
         return self._of_kind("AdmissionCheck")
+
+    @property
+    def provisioning_request_configs(self) -> Collection[ProvisioningRequestConfig]:
+        """ProvisioningRequestConfigs, how an autoscaler is asked for nodes."""
+        return self._of_kind("ProvisioningRequestConfig")
 
     @property
     def topologies(self) -> Collection[Topology]:

@@ -33,6 +33,7 @@ from admission.controller.state.timer import Timer
 from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
+from admission.controller.workloads.provisioning import Provisioning
 from admission.controller.workloads.renderings import sources_first
 from admission.controller.workloads.sender import Sender
 from admission.engine import BudgetsSpent
@@ -127,6 +128,7 @@ class Controller:
         self._pod_waiter = PodWaiter(client, self.inbox)
         self._nodes_and_pods = NodesAndPods(client, self.inbox)
         self._sender = self._new_sender()
+        self._provisioning = self._new_provisioning()
         self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
         self._reset()
 
@@ -184,6 +186,7 @@ class Controller:
         self._pod_waiter = PodWaiter(self._client, self.inbox)
         self._nodes_and_pods = NodesAndPods(self._client, self.inbox)
         self._sender = self._new_sender()
+        self._provisioning = self._new_provisioning()
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
         obstacles = self._pod_obstacles = PodObstacles(
@@ -211,6 +214,8 @@ class Controller:
                 group.create_task(self.auditor.run(), name="audit")
                 reports = BudgetReports(self._store, self.events, self.engine, self.faults)
                 group.create_task(reports.run(), name="budgets")
+                group.create_task(self._provisioning.run(), name="provisioning")
+                self._provisioning.changed()
                 await self._loop()
         finally:
             self._recovered.clear()
@@ -228,6 +233,12 @@ class Controller:
 
     def _new_sender(self) -> Sender:
         return Sender(self._kinds, self._client, self.writer, self.events, self.inbox, self._committer.traces)
+
+    def _new_provisioning(self) -> Provisioning:
+        return Provisioning(
+            self._store, self._client, self.writer, self.events, self._kinds, self.context,
+            lambda: self._state.registry, self.faults,
+        )  # fmt: skip
 
     def _reset(self) -> None:
         self._leader = Leader(
@@ -392,6 +403,7 @@ class Controller:
             self._isolate_failed()
             raise
         self._leader.requests.send_due()
+        self._provisioning.changed()
         self._leader.ungating.changed(self._state.resized)
         self._state.resized.clear()
         self._leader.ungating.send_due()
@@ -431,5 +443,6 @@ class Controller:
         if self._state.engine.lacks_history:
             await self._seed_policies()
         self._leader.dispatcher.orders_and_checks(orders)
+        self._provisioning.changed()
         self._revision = max(self._revision, revision)
         self._orders_processed.set()

@@ -10,6 +10,7 @@ from admission.engine.matching import mismatch
 from admission.engine.pending import Pending
 from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
+from admission.model.provisioning import CONTROLLER
 from admission.model.quantity import add, times
 from admission.model.queues import ClusterQueueSpec
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 
 PODS = "pods"
 """The implicit resource: each pod requests one, if the ClusterQueue has quota for it."""
-
-
-_PROVISIONING = "kueue.x-k8s.io/provisioning-request"
-"""The controller of admission checks that add nodes to the cluster."""
 
 
 @dataclass(slots=True, eq=False)
@@ -231,7 +228,7 @@ class ClusterQueue:
         self.provisioned = frozenset(
             flavor
             for rule in (strategy.admission_checks if strategy is not None else ())
-            if checks.get(rule.name) == _PROVISIONING
+            if checks.get(rule.name) == CONTROLLER
             for flavor in rule.on_flavors or flavors
         )
 

@@ -21,12 +21,13 @@ COHORT: Final = KindNames("Cohort", "cohorts", ("co",))
 LOCAL_QUEUE: Final = KindNames("LocalQueue", "localqueues", ("lq", "queue", "queues"), namespaced=True)
 WORKLOAD_PRIORITY_CLASS: Final = KindNames("WorkloadPriorityClass", "workloadpriorityclasses", ("wpc",))
 ADMISSION_CHECK: Final = KindNames("AdmissionCheck", "admissionchecks", ("ac",))
+PROVISIONING_REQUEST_CONFIG: Final = KindNames("ProvisioningRequestConfig", "provisioningrequestconfigs", ("prc",))
 TOPOLOGY: Final = KindNames("Topology", "topologies", ("topo",))
 BUDGET: Final = KindNames("Budget", "budgets", ("bud",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    BUDGET, SUBSCRIPTION,
+    PROVISIONING_REQUEST_CONFIG, BUDGET, SUBSCRIPTION,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

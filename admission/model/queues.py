@@ -25,6 +25,7 @@ from admission.model.base import (
 )
 from admission.model.budgets import BudgetSpec
 from admission.model.durations import PositiveDuration, parse_duration
+from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSpec
 from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
 from admission.model.references import Reference
 from admission.model.subscriptions import SubscriptionSpec
@@ -447,6 +448,27 @@ class AdmissionCheck(_Named):
     spec: AdmissionCheckSpec
     """Which controller reports the check, and how it is configured."""
 
+    @property
+    def is_part_of_kueue(self) -> bool:
+        """Whether its controller is a part of Kueue, which answers Kueue's workloads only."""
+        return self.provisioning_config is None and self.spec.controller_name.startswith("kueue.x-k8s.io/")
+
+    @property
+    def provisioning_config(self) -> str | None:
+        """The ProvisioningRequestConfig by which its requests are made; None: another controller answers it."""
+        if self.spec.controller_name != CONTROLLER:
+            return None
+        return "" if self.spec.parameters is None else self.spec.parameters.name
+
+
+class ProvisioningRequestConfig(_Named):
+    """How an autoscaler is asked for nodes by AdmissionChecks with the controller of ProvisioningRequests."""
+
+    kind, plural, short_names, namespaced = kind_names.PROVISIONING_REQUEST_CONFIG
+
+    spec: ProvisioningRequestConfigSpec
+    """How nodes are requested."""
+
 
 class Topology(_Named):
     """Levels of node labels, such as block, rack and host: how near nodes are to each other."""
@@ -493,6 +515,7 @@ QueueObject: TypeAlias = (
     | LocalQueue
     | WorkloadPriorityClass
     | AdmissionCheck
+    | ProvisioningRequestConfig
     | Topology
     | Budget
     | Subscription
@@ -501,6 +524,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Topology,
     ResourceFlavor,
     WorkloadPriorityClass,
+    ProvisioningRequestConfig,
     AdmissionCheck,
     Cohort,
     ClusterQueue,

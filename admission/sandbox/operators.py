@@ -9,6 +9,7 @@ from admission.kinds import all_kinds
 from admission.kinds.declared import DeclaredKind
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.background import background
+from admission.sandbox.controllers import autoscaler
 from admission.sandbox.controllers.appwrappers import AppWrapperController
 from admission.sandbox.controllers.descriptions import DESCRIPTIONS
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
@@ -93,11 +94,15 @@ async def serve_kinds(sandbox: Sandbox, names: Iterable[str], *, operators: bool
     """
     client, user = sandbox.local("system:admin"), sandbox.local(_USER)
     needed = dict.fromkeys(each for name in names for each in (name, NEEDED.get(name)) if each is not None)
-    kinds = {name: kind for name in needed for kind in all_kinds(frameworks=(name,))}
+    kinds = {name: kind for name in needed if name != autoscaler.NAME for kind in all_kinds(frameworks=(name,))}
     prepared = {name: _operator_of(kind, user, sandbox.clock) for name, kind in kinds.items()}
+    definitions = [definition(kind) for kind in kinds.values()]
+    if autoscaler.NAME in needed:  # Sluice does not queue this kind, it uses it
+        prepared[autoscaler.NAME] = autoscaler.Autoscaler(user, sandbox.clock)
+        definitions.append(autoscaler.DEFINITION)
     # Each operator watches kinds of others, too.
-    for kind in kinds.values():
-        await client.create("customresourcedefinitions", "", definition(kind))
+    for each in definitions:
+        await client.create("customresourcedefinitions", "", each)
     async with background(**{name: each.run() for name, each in prepared.items() if operators}):
         yield
 

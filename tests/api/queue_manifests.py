@@ -35,6 +35,10 @@ def admission_check(name: str) -> dict[str, Any]:
     return manifest("AdmissionCheck", name, spec={"controllerName": "example.com/budget", "parameters": parameters})
 
 
+def provisioning_config(name: str, class_name: str) -> dict[str, Any]:
+    return manifest("ProvisioningRequestConfig", name, spec={"provisioningClassName": class_name})
+
+
 def topology(name: str, *levels: str) -> dict[str, Any]:
     return manifest("Topology", name, spec={"levels": [{"nodeLabel": level} for level in levels]})
 

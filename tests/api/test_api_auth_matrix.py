@@ -39,7 +39,8 @@ ANSWERS = {200, 400, 404, 415, 503}
 LED = "audits"
 """Resource that only a leader can answer; there is no leader here."""
 OWN, OTHER = "research-vision", "marketing"
-FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks", "topologies", "budgets")
+FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks", "provisioningrequestconfigs", "topologies",
+        "budgets")  # fmt: skip
 
 MATRIX: list[tuple[str, str, str]] = [
     ("GET", "", ALL),

@@ -18,8 +18,9 @@ async def test_discovery_lists_every_resource_with_its_verbs_and_scope(api):
     assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", "sluice.dev/v1")
     by_name = {row["name"]: row for row in listed["resources"]}
     assert {name for name in by_name if "/" not in name} == {
-        "admissionchecks", "auditrecords", "audits", "budgets", "clusterqueues", "cohorts", "localqueues", "reports",
-        "resourceflavors", "subscriptions", "topologies", "whatifs", "workloadpriorityclasses", "workloads",
+        "admissionchecks", "auditrecords", "audits", "budgets", "clusterqueues", "cohorts", "localqueues",
+        "provisioningrequestconfigs", "reports", "resourceflavors",
+        "subscriptions", "topologies", "whatifs", "workloadpriorityclasses", "workloads",
     }  # fmt: skip
     assert by_name["workloads"]["verbs"] == ["get", "list", "patch", "watch"]
     assert by_name["workloads/status"]["verbs"] == ["get", "patch"]

@@ -12,6 +12,7 @@ from queue_manifests import (
     flavor,
     local_queue,
     priority_class,
+    provisioning_config,
     topology,
 )
 from workload_records import NOW, record
@@ -173,6 +174,8 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
         ("workloadpriorityclasses", priority_class("one", 7), ["Name", "Value", "Age"], ["one", 7]),
         ("admissionchecks", admission_check("one"), ["Name", "Controller", "Active", "Age"],
          ["one", "example.com/budget", "Unknown"]),
+        ("provisioningrequestconfigs", provisioning_config("one", "example.com"), ["Name", "Class", "Age"],
+         ["one", "example.com"]),
         ("topologies", topology("one", "block", "rack"), ["Name", "Levels", "Age"], ["one", "block,rack"]),
         ("budgets", budget("one", 100), ["Name", "Period", "Hours", "Spent", "Reserved", "Left", "Ends", "Age"],
          ["one", "Month", "", "", "", "", None]),

@@ -12,6 +12,7 @@ from queue_manifests import (
     local_queue,
     manifest,
     priority_class,
+    provisioning_config,
     topology,
 )
 from workload_records import NOW, record
@@ -269,10 +270,18 @@ async def test_condition_active_shows_whether_an_admission_check_is_answered(api
         await store.commit(Changes(workloads=(waiting,), checks=(said,)), epoch=epoch)
         assert await active("budget") == expected
 
-    kueues = manifest("AdmissionCheck", "nodes", spec={"controllerName": "kueue.x-k8s.io/provisioning-request"})
+    kueues = manifest("AdmissionCheck", "clusters", spec={"controllerName": "kueue.x-k8s.io/multikueue"})
     written = await api.post("admissionchecks", kueues)
-    assert "kueue.x-k8s.io/provisioning-request is a part of Kueue" in written.headers["Warning"]
-    assert await active("nodes") == ("False", "NoController")
+    assert "kueue.x-k8s.io/multikueue is a part of Kueue" in written.headers["Warning"]
+    assert await active("clusters") == ("False", "NoController")
+
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "up"}
+    spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
+    written = await api.post("admissionchecks", manifest("AdmissionCheck", "nodes", spec=spec))
+    assert "spec.parameters: there is no ProvisioningRequestConfig" in written.headers["Warning"]
+    assert await active("nodes") == ("False", "BadParametersRef")
+    await api.post("provisioningrequestconfigs", provisioning_config("up", "example.com"))
+    assert await active("nodes") == ("True", "Active")
 
 
 async def test_condition_active_shows_why_a_local_queue_cannot_admit_workloads(api):

@@ -25,6 +25,9 @@ from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.grouped import GroupedKind
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
+from admission.sandbox.controllers.autoscaler import NAME as AUTOSCALER
+from admission.sandbox.controllers.autoscaler import REQUESTS
+from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
@@ -112,6 +115,37 @@ kind: LocalQueue
 metadata: {name: lq, namespace: default}
 spec: {clusterQueue: cq}
 """
+PROVISIONED = """
+apiVersion: sluice.dev/v1
+kind: ProvisioningRequestConfig
+metadata: {name: up}
+spec: {provisioningClassName: best-effort-atomic-scale-up.autoscaling.x-k8s.io}
+---
+apiVersion: sluice.dev/v1
+kind: AdmissionCheck
+metadata: {name: nodes}
+spec:
+  controllerName: kueue.x-k8s.io/provisioning-request
+  parameters: {apiGroup: kueue.x-k8s.io, kind: ProvisioningRequestConfig, name: up}
+---
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: spot}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  admissionChecksStrategy: {admissionChecks: [{name: nodes}]}
+  resourceGroups:
+  - {coveredResources: [cpu], flavors: [{name: spot, resources: [{name: cpu, nominalQuota: 8}]}]}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
 ROLES = [
     document
     for document in rendered(
@@ -119,7 +153,7 @@ ROLES = [
             "replicas": 2,
             "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
             "config": {"integrations": INTEGRATIONS},
-            "rbac": {"userRoles": False, "topology": False},
+            "rbac": {"userRoles": False, "topology": False, "provisioning": False},
         }
     )
     if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
@@ -217,6 +251,37 @@ async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: P
         found = await _needing(sandbox, user, rights_of(role))
     # Pods that are queued are listed and watched, too, with permissions of their own.
     assert [right for right, requests in found.items() if not requests and right.resource != "pods"] == []
+
+
+@pytest.mark.costly
+async def test_each_permission_for_provisioning_is_needed_to_start_a_job(tmp_path: Path):
+    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    roles = [
+        document
+        for document in rendered({"rbac": {"userRoles": False}})
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+    ]
+    await migrate(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(PROVISIONED, source="PROVISIONED"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with Sandbox(speed=60) as sandbox, serve_kinds(sandbox, [AUTOSCALER]):
+        user = await _install(sandbox, tmp_path, roles)
+        admin = sandbox.local("admin")
+        async with serving(tmp_path, database_url) as replica:
+            await replica.until("leading")
+            manifest = job("up") | {"spec": job("up")["spec"] | {"suspend": True}}
+            created = await admin.create("jobs", "default", manifest)
+            await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
+            with closing(admin.watch(REQUESTS)) as watcher:
+                await admin.delete("jobs", "default", "up", uid=created["metadata"]["uid"], propagation="Orphan")
+                async for batch in watcher:
+                    if any(change == "DELETED" for _, change, _, _ in batch):
+                        break
+        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-provisioning" and "rules" in each)
+        found = await _needing(sandbox, user, rights_of(role))
+    # A PodTemplate is read if one of a former request has its name.
+    assert [right for right, requests in found.items() if not requests and right.verb != "get"] == []
 
 
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:

@@ -29,6 +29,7 @@ from admission.model.queues import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    ProvisioningRequestConfig,
     ResourceFlavor,
     Subscription,
     Topology,
@@ -76,8 +77,17 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
             "grants": [{"day": "2026-11-28", "resource": "cpu", "hours": "-2.5", "reason": "paid twice"}],
         },
     })  # fmt: skip
+    nodes = ProvisioningRequestConfig.model_validate({
+        "metadata": {"name": "up"},
+        "spec": {
+            "provisioningClassName": "example.com", "parameters": {"a": "b"}, "managedResources": ["nvidia.com/gpu"],
+            "retryStrategy": {"backoffLimitCount": 0},
+            "podSetUpdates": {"nodeSelector": [{"key": "pool", "valueFromProvisioningClassDetail": "pool"}]},
+            "podSetMergePolicy": "IdenticalPodTemplates",
+        },
+    })  # fmt: skip
     queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (racks, flavor(), priority_class("high", 1000), check, *queues, hours, told)
+    objects = (racks, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

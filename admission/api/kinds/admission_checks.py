@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.kinds.columns import ACTIVE, Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import AdmissionCheckStatus
-from admission.api.kinds.queue_status import admission_check_status, is_kueue_controller
+from admission.api.kinds.queue_status import admission_check_status, silences
 from admission.model.queues import AdmissionCheck
 
 if TYPE_CHECKING:
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-async def _inputs(store: Store, checks: Sequence[AdmissionCheck]) -> list[bool]:
-    answered = await store.orders.answered()
-    return [check.name in answered for check in checks]
+async def _inputs(store: Store, checks: Sequence[AdmissionCheck]) -> list[tuple[str, str]]:
+    return await silences(store, checks)
 
 
 async def _warnings(store: Store, written: AdmissionCheck, context: WarningContext) -> list[str]:
-    del store, context
-    if not is_kueue_controller(written):
+    del context
+    if written.provisioning_config is not None:
+        ((_, missing),) = await silences(store, [written])
+        return [f"spec.parameters: {missing}"] if missing else []
+    if not written.is_part_of_kueue:
         return []
     name = written.spec.controller_name
     return [f"spec.controllerName: {name} is a part of Kueue and does not answer Sluice; name another one"]

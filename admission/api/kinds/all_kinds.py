@@ -10,6 +10,7 @@ from admission.api.kinds.budgets import BUDGET
 from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
 from admission.api.kinds.cohorts import COHORT
 from admission.api.kinds.local_queues import LOCAL_QUEUE
+from admission.api.kinds.provisioning_request_configs import PROVISIONING_REQUEST_CONFIG
 from admission.api.kinds.resource_flavors import RESOURCE_FLAVOR
 from admission.api.kinds.subscriptions import SUBSCRIPTION
 from admission.api.kinds.topologies import TOPOLOGY
@@ -26,6 +27,7 @@ KINDS: Final = MappingProxyType(
             TOPOLOGY,
             WORKLOAD_PRIORITY_CLASS,
             ADMISSION_CHECK,
+            PROVISIONING_REQUEST_CONFIG,
             BUDGET,
             SUBSCRIPTION,
         )

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from admission.model.names import STOP_REASON
 from admission.model.quantity import format_amount
-from admission.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology
+from admission.model.queues import AdmissionCheck, ClusterQueue, ProvisioningRequestConfig, ResourceFlavor, Topology
 from admission.store.records import QueueStatus
 
 if TYPE_CHECKING:
@@ -105,23 +105,23 @@ def local_queue_status(queue: LocalQueue, numbers: QueueStatus, existing: Existi
     }
 
 
-def is_kueue_controller(check: AdmissionCheck) -> bool:
-    """Return whether the check's controller is a part of Kueue, which answers Kueue's workloads only."""
-    return check.spec.controller_name.startswith("kueue.x-k8s.io/")
-
-
 async def unanswered(store: Store) -> dict[str, str]:
     """Return, by name of each AdmissionCheck, why nothing answers it; empty if its controller does."""
-    checks, answered = await store.queues.list(AdmissionCheck.kind), await store.orders.answered()
-    return {
-        check.name: _silence(check, check.name in answered)[1] for check in checks if isinstance(check, AdmissionCheck)
-    }
+    checks = [check for check in await store.queues.list(AdmissionCheck.kind) if isinstance(check, AdmissionCheck)]
+    return {check.name: text for check, (_, text) in zip(checks, await silences(store, checks), strict=True)}
 
 
-def admission_check_status(check: AdmissionCheck, answered: bool) -> Document:
-    """Return the status of an AdmissionCheck; `answered`: whether its controller has answered for any workload."""
+async def silences(store: Store, checks: Iterable[AdmissionCheck]) -> list[tuple[str, str]]:
+    """Return reason and message why nothing answers each check; both are empty if its controller does."""
+    answered = await store.orders.answered()
+    configs = await store.queues.names(ProvisioningRequestConfig.kind)
+    return [_silence(check, answered, configs[ProvisioningRequestConfig.kind]) for check in checks]
+
+
+def admission_check_status(check: AdmissionCheck, silence: tuple[str, str]) -> Document:
+    """Return the status of an AdmissionCheck; `silence`: why nothing answers it (see `silences`)."""
     generation = check.metadata.generation
-    reason, text = _silence(check, answered)
+    reason, text = silence
     if not reason:
         condition = _condition("Active", True, "Active", f"{check.spec.controller_name} answers it", generation)
     else:
@@ -130,12 +130,19 @@ def admission_check_status(check: AdmissionCheck, answered: bool) -> Document:
     return {"conditions": [condition]}
 
 
-def _silence(check: AdmissionCheck, answered: bool) -> tuple[str, str]:
+def _silence(check: AdmissionCheck, answered: AbstractSet[str], configs: AbstractSet[str]) -> tuple[str, str]:
     """Return reason and message about a check that is not answered; empty if it is."""
-    controller = check.spec.controller_name
-    if answered:
+    controller, config = check.spec.controller_name, check.provisioning_config
+    if config is not None:
+        if config in configs:
+            return "", ""
+        parameters = check.spec.parameters
+        if parameters is None:
+            return "BadParametersRef", "must name a ProvisioningRequestConfig"
+        return "BadParametersRef", f'there is no ProvisioningRequestConfig "{config}"; create it'
+    if check.name in answered:
         return "", ""
-    if is_kueue_controller(check):
+    if check.is_part_of_kueue:
         return (
             "NoController",
             f"{controller} is a part of Kueue and does not answer Sluice; workloads would wait forever",

@@ -26,7 +26,6 @@ _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _WITHOUT_EQUIVALENT: Final = {
     "MultiKueueCluster": "Jobs run in this cluster only",
     "MultiKueueConfig": "Jobs run in this cluster only",
-    "ProvisioningRequestConfig": "nodes are not provisioned before a Job is admitted",
 }
 """Kind of Kueue that Sluice does not have -> what this means for users."""
 

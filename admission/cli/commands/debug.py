@@ -39,6 +39,7 @@ _TYPES: Final = (
     "resourceflavors",
     "workloadpriorityclasses",
     "admissionchecks",
+    "provisioningrequestconfigs",
     "topologies",
     "budgets",
     "subscriptions",

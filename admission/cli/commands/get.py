@@ -148,7 +148,8 @@ def get(
     """Display queue objects and workloads.
 
     TYPE is clusterqueues (cq), cohorts (co), localqueues (lq), resourceflavors (rf),
-    workloadpriorityclasses (wpc), admissionchecks (ac), topologies (topo), budgets (bud),
+    workloadpriorityclasses (wpc), admissionchecks (ac),
+    provisioningrequestconfigs (prc), topologies (topo), budgets (bud),
     subscriptions (sub) or workloads (wl), or several of them, separated by commas. The
     NAME of a workload may be that of its Job.
 

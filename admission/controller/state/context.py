@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from admission.controller.state.learned import with_learned
 from admission.kinds.limits import NamespaceContext
 from admission.model.errors import Misconfigured
-from admission.model.queues import ClusterQueue, LocalQueue, ResourceFlavor, WorkloadPriorityClass
+from admission.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    LocalQueue,
+    ProvisioningRequestConfig,
+    ResourceFlavor,
+    WorkloadPriorityClass,
+)
 from admission.model.workload import Workload
 
 if TYPE_CHECKING:
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from admission.cluster.informer import Change
     from admission.kinds.base import Object, Observed
     from admission.kinds.registry import Kinds
+    from admission.model.provisioning import ProvisioningRequestConfigSpec
     from admission.model.queues import AdmissionCheckRule, QueueObject, TimeLimits
     from admission.model.workload import PodSet
 
@@ -45,6 +53,10 @@ class Context:
         """ResourceFlavors by name; their node labels and tolerations are injected when a workload is started."""
         self.check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
         """Admission checks that each ClusterQueue requires, by its name."""
+        self.provisioned_checks: dict[str, str] = {}
+        """The ProvisioningRequestConfig of each AdmissionCheck that asks for nodes, by the name of the check."""
+        self.provisioning_configs: dict[str, ProvisioningRequestConfigSpec] = {}
+        """The ProvisioningRequestConfigs, by name."""
         self._cluster_queues: dict[tuple[str, str], str] = {}
         """The ClusterQueue of each LocalQueue, by (namespace, name)."""
         self._time_limits: dict[tuple[str, str], TimeLimits] = {}
@@ -67,6 +79,12 @@ class Context:
                 self._priority_classes[obj.name] = obj.value
             case ResourceFlavor():
                 self.flavors[obj.name] = obj
+            case AdmissionCheck():
+                self.provisioned_checks.pop(obj.name, None)
+                if (config := obj.provisioning_config) is not None:
+                    self.provisioned_checks[obj.name] = config
+            case ProvisioningRequestConfig():
+                self.provisioning_configs[obj.name] = obj.spec
             case ClusterQueue():
                 strategy = obj.spec.admission_checks_strategy
                 self.check_rules[obj.name] = () if strategy is None else strategy.admission_checks
@@ -89,6 +107,8 @@ class Context:
         self._priority_classes.clear()
         self.flavors.clear()
         self.check_rules.clear()
+        self.provisioned_checks.clear()
+        self.provisioning_configs.clear()
         self._cluster_queues.clear()
         self._time_limits.clear()
 
@@ -99,6 +119,10 @@ class Context:
                 self._priority_classes.pop(name, None)
             case ResourceFlavor.kind:
                 self.flavors.pop(name, None)
+            case AdmissionCheck.kind:
+                self.provisioned_checks.pop(name, None)
+            case ProvisioningRequestConfig.kind:
+                self.provisioning_configs.pop(name, None)
             case ClusterQueue.kind:
                 self.check_rules.pop(name, None)
                 self._time_limits.pop((namespace, name), None)

@@ -20,7 +20,7 @@ from admission.sandbox.builtin.api_services import ApiServices
 from admission.sandbox.builtin.apps import ControllerRevisions, Deployments, ReplicaSets, StatefulSets
 from admission.sandbox.builtin.jobs import Jobs
 from admission.sandbox.builtin.pods import Pods
-from admission.sandbox.builtin.podspec import default_pod_spec
+from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
 from admission.sandbox.schedules import InvalidSchedule, parse_schedule
 
 if TYPE_CHECKING:
@@ -38,6 +38,19 @@ class Plain(Strategy):
     """Strategy for kinds without a generation, which hold data that no controller reconciles."""
 
     has_generation = False
+
+
+class PodTemplates(Strategy):
+    """Strategy for core/v1 PodTemplate."""
+
+    def default(self, obj: Object) -> None:
+        default_pod_spec(obj.setdefault("template", {}).setdefault("spec", {}))
+
+    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+        return pod_spec_causes(obj["template"]["spec"], "template.spec")
+
+    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+        return pod_spec_causes(new["template"]["spec"], "template.spec")
 
 
 class Namespaces(Strategy):
@@ -226,6 +239,7 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         }),
         ("Service", "services", "V1Service", {"short": ("svc",), "categories": ("all",), "subresources": (STATUS,)}),
         ("Event", "events", "CoreV1Event", {"short": ("ev",), "strategy": Events()}),
+        ("PodTemplate", "podtemplates", "V1PodTemplate", {"strategy": PodTemplates()}),
         ("LimitRange", "limitranges", "V1LimitRange", {"short": ("limits",), "strategy": LimitRanges()}),
         ("ResourceQuota", "resourcequotas", "V1ResourceQuota", {"short": ("quota",), "subresources": (STATUS,)}),
     ],

@@ -15,7 +15,7 @@ from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
-from admission.model.queues import Budget, Subscription, Topology
+from admission.model.queues import Budget, ProvisioningRequestConfig, Subscription, Topology
 from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
@@ -46,7 +46,9 @@ _MAX_STOP_REASON: Final = 300
 _REFERENCE_COLUMNS = ("parent", "cluster_queue")
 """Columns with names of referenced objects, by which rows can be selected."""
 _NOT_VERSIONED = (*_REFERENCE_COLUMNS, "managed_fields")
-_REQUIRED_SCHEMA: Final = {Subscription.kind: "0007", Topology.kind: "0008", Budget.kind: "0010"}
+_REQUIRED_SCHEMA: Final = {
+    Subscription.kind: "0007", Topology.kind: "0008", Budget.kind: "0010", ProvisioningRequestConfig.kind: "0011"
+}  # fmt: skip
 """Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
 database is raised, so that older code refuses it."""
 

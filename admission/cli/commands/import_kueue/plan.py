@@ -163,7 +163,7 @@ def _title_of(document: Document) -> str:
 
 def _differences(item: QueueObject) -> tuple[str, ...]:
     """Return the notes on an object that means less in Sluice than in Kueue."""
-    if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
+    if isinstance(item, AdmissionCheck) and item.is_part_of_kueue:
         name = item.spec.controller_name
         return (f"spec.controllerName: {name} works with Kueue only: workloads wait until another controller answers",)
     return ()

@@ -29,6 +29,7 @@ _OPTIONAL: Final = {
     "Cohort": "cohorts",
     "WorkloadPriorityClass": "workloadpriorityclasses",
     "AdmissionCheck": "admissionchecks",
+    "ProvisioningRequestConfig": "provisioningrequestconfigs",
     "Topology": "topologies",
     "Workload": "workloads",
 }
