@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import case, func, literal_column, or_, select, union_all
+from sqlalchemy import BigInteger, case, cast, func, literal_column, or_, select, union_all
 
 from admission.store.database.dialects import in_list
 from admission.store.database.tables import head, workloads
 from admission.store.records import State
 from admission.store.workloads import loading
 from admission.store.workloads.loading import UNFINISHED
-from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
+from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE, with_local_queue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Subquery
+    from sqlalchemy import ColumnElement, Connection, FromClause, Select, Subquery
 
     from admission.store.database.connection import Database
     from admission.store.records import WorkloadRecord
@@ -120,15 +120,10 @@ async def found_page(database: Database, search: Search, *, order: str, offset: 
 
 async def found_groups(database: Database, search: Search, *, by: str) -> tuple[Group, ...]:
     """Return the found workloads grouped by a field of FIELDS, the largest group first."""
-    columns = [FIELDS[by].label("value"), _STATE.label("state"), _WAITS_SINCE.label("since")]
 
     def query(connection: Connection) -> tuple[Group, ...]:
-        found = _found(connection, search, columns, by)
-        keys = found.c.value, found.c.state
         groups: dict[str, Group] = {}
-        for name, state, number, oldest in connection.execute(
-            select(*keys, func.count(), func.min(found.c.since)).group_by(*keys)
-        ):
+        for name, state, number, oldest in connection.execute(_counted(connection, search, by)):
             group = groups.get(name, Group(name, {}, None))
             group.counts[state] = number
             groups[name] = group if oldest is None else group._replace(oldest=oldest)
@@ -137,8 +132,42 @@ async def found_groups(database: Database, search: Search, *, by: str) -> tuple[
     return await database.read_sync(query)
 
 
-def _found(connection: Connection, search: Search, columns: Sequence[ColumnElement[Any]], by: str = "") -> Subquery:
-    """Return a query of columns of the found workloads. `by`: a field whose value is among them."""
+def _counted(connection: Connection, search: Search, by: str) -> Select[Any]:
+    """Return a query of the number and oldest wait of the found workloads by value of a field and state.
+
+    Each part is counted by itself, for its index, and by LocalQueue before these are joined, as they are fewer.
+    """
+    counts = []
+    for part in _parts(connection, search):
+        place = _COLUMNS.namespace, _COLUMNS.local_queue
+        if by == "clusterqueue":  # in the order of the index of unfinished ones
+            keys = [*place, part.state.label("state"), _COLUMNS.cluster_queue]
+        else:
+            keys = [(part.state if by == "state" else FIELDS[by]).label("value"), part.state.label("state")]
+        numbers = func.count().label("number"), func.min(_WAITS_SINCE).label("since")
+        counts.append(select(*keys, *numbers).select_from(_source(search)).where(*part.where).group_by(*keys))
+    counted = union_all(*counts).subquery()
+    rows: FromClause = counted
+    value: ColumnElement[str]
+    if by == "clusterqueue":
+        rows = with_local_queue(counted)
+        value = case((counted.c.state == State.PENDING, WAITS_IN), else_=counted.c.cluster_queue).label("value")
+    else:
+        value = counted.c.value
+    sums = cast(func.sum(counted.c.number), BigInteger), func.min(counted.c.since)
+    return select(value, counted.c.state, *sums).select_from(rows).group_by(value, counted.c.state)
+
+
+class _Part(NamedTuple):
+    """A part of the found workloads, which one index finds."""
+
+    where: list[ColumnElement[bool]]
+    state: ColumnElement[str]
+    """State of an unfinished workload, outcome of a finished one."""
+
+
+def _parts(connection: Connection, search: Search) -> list[_Part]:
+    """Return the parts of the found workloads: of a table with the workloads of months few rows are read."""
     wanted: list[ColumnElement[bool]] = [FIELDS[name].in_(sorted(values)) for name, values in search.fields.items()]
     if search.namespaces is not None:
         # With a time, SQLite has to take the indexes of that, not the one that begins with the namespace.
@@ -155,10 +184,18 @@ def _found(connection: Connection, search: Search, columns: Sequence[ColumnEleme
         parts = search.text.split("-")
         matches.append(_COLUMNS.name.in_("-".join(parts[:end]) for end in range(1, len(parts))))
         wanted.append(or_(*matches))
-    source = WITH_LOCAL_QUEUE if "clusterqueue" in (by, *search.fields) else workloads
-    statement = select(*columns).select_from(source).where(*wanted)
     if search.since is None:
-        return statement.subquery()
-    # Two parts, each with an index of its own: of a table with the workloads of months few rows are read.
-    finished = statement.where(_FINISHED, _COLUMNS.finished_at > search.since)
-    return union_all(statement.where(UNFINISHED), finished).subquery()
+        return [_Part(wanted, _STATE)]
+    finished = [*wanted, _FINISHED, _COLUMNS.finished_at > search.since]
+    return [_Part([*wanted, UNFINISHED], _COLUMNS.state), _Part(finished, _COLUMNS.outcome)]
+
+
+def _source(search: Search) -> FromClause:
+    """Return what the fields of a search are columns of."""
+    return WITH_LOCAL_QUEUE if "clusterqueue" in search.fields else workloads
+
+
+def _found(connection: Connection, search: Search, columns: Sequence[ColumnElement[Any]]) -> Subquery:
+    """Return a query of columns of the found workloads."""
+    parts = [select(*columns).select_from(_source(search)).where(*part.where) for part in _parts(connection, search)]
+    return union_all(*parts).subquery()

@@ -14,18 +14,25 @@ from admission.store.records import State
 from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection, FromClause, Join, Select
 
     from admission.store.database.connection import Database
 
-WITH_LOCAL_QUEUE = workloads.outerjoin(
-    queue_objects,
-    and_(
-        queue_objects.c.kind == LocalQueue.kind,
-        queue_objects.c.namespace == workloads.c.namespace,
-        queue_objects.c.name == workloads.c.local_queue,
-    ),
-)
+
+def with_local_queue(rows: FromClause) -> Join:
+    """Return rows with a `namespace` and a `local_queue`, joined with their LocalQueues, which need not exist."""
+    queue = queue_objects.c
+    return rows.outerjoin(
+        queue_objects,
+        and_(
+            queue.kind == LocalQueue.kind,
+            queue.namespace == rows.c.namespace,
+            queue.name == rows.c.local_queue,
+        ),
+    )
+
+
+WITH_LOCAL_QUEUE = with_local_queue(workloads)
 """Workloads, joined with their LocalQueues."""
 WAITS_IN = func.coalesce(queue_objects.c.cluster_queue, "").label("waits_in")
 """In `WITH_LOCAL_QUEUE`: where a workload waits if it is pending; empty if its LocalQueue does not exist."""
@@ -91,7 +98,7 @@ def _by_user() -> Select[Any]:
 
 @cache
 def _statement() -> Select[Any]:
-    columns, queue = workloads.c, queue_objects.c
+    columns = workloads.c
     groups = columns.namespace, columns.local_queue, columns.reason
     counted = (
         select(*groups, func.count().label("number"), func.min(columns.queued_at).label("oldest"))
@@ -99,18 +106,8 @@ def _statement() -> Select[Any]:
         .group_by(*groups)
         .subquery()
     )
-    is_local_queue = and_(
-        queue.kind == LocalQueue.kind, queue.namespace == counted.c.namespace, queue.name == counted.c.local_queue
-    )
     return (
-        select(
-            func.coalesce(queue.cluster_queue, ""),
-            counted.c.namespace,
-            counted.c.local_queue,
-            counted.c.reason,
-            counted.c.number,
-            counted.c.oldest,
-        )
-        .select_from(counted.outerjoin(queue_objects, is_local_queue))
+        select(WAITS_IN, *(counted.c[name] for name in ("namespace", "local_queue", "reason", "number", "oldest")))
+        .select_from(with_local_queue(counted))
         .order_by(counted.c.oldest, counted.c.namespace, counted.c.local_queue, counted.c.reason)
     )
