@@ -148,6 +148,7 @@ def create_app(
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
     lookup = WorkloadLookup(store, cluster, not_queued)
     cancellations = Cancellations(store, lookup, cluster)
+    app.cleanup_ctx.append(cancellations.telling_of_lost_ones)
     rights = SessionRights(store, cancellations.available)
     _add_sessions(app, login, rights)
     if oidc is not None:

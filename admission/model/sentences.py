@@ -298,6 +298,11 @@ def deactivated(cause: str = "", *, author: str = "", reason: str = "") -> str:
 # --- evictions
 
 
+def not_deleted(cause: str) -> str:
+    """A deletion that was ordered failed."""
+    return f"It was not deleted: {cause}"
+
+
 def moved(local_queue: str) -> str:
     """It was moved to another LocalQueue while it held quota."""
     return f"It was moved to LocalQueue {local_queue}, and queues there."
@@ -326,6 +331,9 @@ EDITED: Final = "It was edited after it had been admitted, and queues again as i
 FINISHED_WITH_PODS: Final = "It has finished; its pods hold the quota until they have terminated."
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have terminated."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
+NOT_DELETED_BEFORE_RESTART: Final = (
+    "It was not deleted: Sluice was ended before it had asked the cluster for that. Cancel it again."
+)
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
 UNLABELLED_POD: Final = f"{UNLABELLED} It keeps its scheduling gate: label it again, or recreate it without label."

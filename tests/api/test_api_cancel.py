@@ -82,7 +82,7 @@ async def test_a_job_is_deleted_and_its_history_and_the_audit_say_by_whom(server
     assert (answer.status, answer.body["objects"]) == (200, preview.body["objects"])
     assert not exists(server, "jobs", "train")
     (line,) = await store.workloads.history(uid)
-    assert (line.state, line.reason) == (State.PENDING, "Ordered")
+    assert (line.state, line.reason) == (State.PENDING, "DeletionOrdered")
     assert "alice" in line.message
     assert "The data is wrong" in line.message
     (audited,) = (await store.audit.list({"verb": "cancel"})).records
@@ -150,6 +150,18 @@ async def test_without_an_answer_of_the_cluster_nothing_is_lost_and_it_can_be_re
     assert exists(server, "jobs", "train")
     assert (await cancel(server, "alice", "train", {"uid": made["metadata"]["uid"]})).status == 200
     assert not exists(server, "jobs", "train")
+
+
+async def test_the_history_says_that_a_deletion_failed_after_its_dry_run(server, store, commit):
+    made = await job(server, commit)
+    match = {"verb": "delete", "resource": "jobs"}
+    rule = {"match": match, "probability": 0.5, "do": "error", "code": 500}
+    server.sandbox.faults.install({"seed": 31, "rules": [rule]})  # strikes the second request
+    assert (await cancel(server, "alice", "train")).status == 503
+    ordered, failed = await store.workloads.history(made["metadata"]["uid"])
+    assert (ordered.reason, failed.reason) == ("DeletionOrdered", "NotDeleted")
+    assert "the cluster did not answer" in failed.message
+    assert exists(server, "jobs", "train")
 
 
 async def test_sluice_says_that_it_lacks_the_right(store, tmp_path, clock, commit):

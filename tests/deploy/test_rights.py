@@ -284,6 +284,45 @@ async def test_each_permission_for_provisioning_is_needed_to_start_a_job(tmp_pat
     assert [right for right, requests in found.items() if not requests and right.verb != "get"] == []
 
 
+@pytest.mark.costly
+async def test_each_permission_to_cancel_is_needed_to_cancel_what_is_queued(tmp_path: Path):
+    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    integrations = {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"], "kinds": [TRAINING_RUN_FORM]}
+    (tmp_path / "sluice.yaml").write_text(yaml.safe_dump({"integrations": integrations}))
+    roles = [
+        document
+        for document in rendered({"config": {"integrations": integrations}, "rbac": {"cancel": True}})
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+    ]
+    kinds = [kind for kind in CUSTOM if kind.group in ("jobset.x-k8s.io", "example.com")]
+    await migrate(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="QUEUES"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with Sandbox(speed=60) as sandbox:
+        user = await _install(sandbox, tmp_path, roles)
+        admin = sandbox.local("admin")
+        await admin.create("jobs", "default", job("train") | {"spec": job("train")["spec"] | {"suspend": True}})
+        for kind in kinds:
+            await admin.create(_resource(kind), "default", custom_object(kind))
+        async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
+            await replica.until("leading")
+            await until(admin, "jobs", lambda obj: not obj["spec"]["suspend"])
+            for kind in kinds:
+                await until(admin, _resource(kind), lambda obj, kind=kind: not kind.observe(obj).suspended)
+            headers = {"Authorization": f"Bearer {sandbox.token('admin')}"}
+            async with aiohttp.ClientSession(replica.url, headers=headers) as session:
+                for name in ("train", *(kind.plural for kind in kinds)):
+                    path = f"/apis/sluice.dev/v1/namespaces/default/workloads/{name}/cancel"
+                    async with session.post(path, json={}) as answer:
+                        assert answer.status == 200, await answer.text()
+        granted = [role for role in roles if role["metadata"]["name"] in ("sluice-cancel", "sluice-kinds")]
+        rights = [each for role in granted for each in rights_of(role) if each.verb in ("create", "delete")]
+        found = await _needing(sandbox, user, rights)
+    assert len(found) == 2 + len(kinds)  # `workloads/cancel` and Jobs, and the other kinds
+    assert [str(right) for right, requests in found.items() if not requests] == []
+
+
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
     """Return for each permission the requests that were allowed, and are refused without it."""
     asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]

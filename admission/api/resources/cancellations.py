@@ -2,11 +2,13 @@
 
 A user needs the right to delete the object in the cluster itself: a SubjectAccessReview asks for it. Sluice then
 deletes it by uid, with its own right, if it may itself create `workloads/cancel`: the chart's value `rbac.cancel`. A
-request is complete when the cluster has answered: no order to delete outlives it, so that none can meet a later object.
+request is complete when the cluster has answered: no order to delete outlives it, as the right of its user may not.
+Where a process was killed between the record and the deletion, the next one that starts writes that to the history.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -29,12 +31,13 @@ from admission.kinds.base import POD
 from admission.kinds.grouping import GROUP_NAME, STARTED_WITH
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
-from admission.model.errors import ClusterError
+from admission.model import sentences
+from admission.model.errors import ClusterError, SluiceError, StoreError
 from admission.store.errors import Conflict
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from aiohttp import web
 
@@ -48,6 +51,8 @@ log = logging.getLogger(__name__)
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KNOWN_SECONDS: Final = 30.0
 """Time for which it is cached whether Sluice may cancel."""
+_RETRY_SECONDS: Final = 30.0
+"""Seconds until the next attempt to find out which cancelled workloads were not deleted."""
 _GRANT: Final = "the value rbac.cancel of the chart, or deploy/rbac/cancel.yaml, grants it"
 
 
@@ -79,6 +84,19 @@ class _Target(NamedTuple):
     def resource(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
+    @property
+    def path(self) -> str:
+        root = api_root(self.group, self.api_version.rpartition("/")[2])
+        return f"{root}/namespaces/{self.namespace}/{self.plural}/{self.name}"
+
+    async def is_left(self, cluster: Cluster) -> bool:
+        """Return whether it is there and not being deleted. Raises ClusterError."""
+        try:
+            metadata = (await cluster.get(self.path))["metadata"]
+        except NotFound:
+            return False
+        return metadata["uid"] == self.uid and "deletionTimestamp" not in metadata
+
     async def delete(self, cluster: Cluster, *, dry_run: bool) -> None:
         """Delete it, unless it has another uid. Raises NotFound, and what `_refusal` tells about."""
         options = {
@@ -88,9 +106,8 @@ class _Target(NamedTuple):
             "preconditions": {"uid": self.uid},
             **({"dryRun": ["All"]} if dry_run else {}),
         }
-        root = api_root(self.group, self.api_version.rpartition("/")[2])
         try:
-            await cluster.delete(f"{root}/namespaces/{self.namespace}/{self.plural}/{self.name}", options)
+            await cluster.delete(self.path, options)
         except NotFound:
             raise
         except ClusterError as error:
@@ -127,6 +144,25 @@ class Cancellations:
 
         return await self._is_granted.get("", review)
 
+    async def telling_of_lost_ones(self, _: web.Application) -> AsyncIterator[None]:
+        """Write to the history, beside the server, which deletions a process had ordered when it was killed."""
+        task = asyncio.create_task(self._tell_of_lost_ones())
+        yield
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _tell_of_lost_ones(self) -> None:
+        cluster, is_done = self._cluster, False
+        while cluster is not None and not is_done:
+            try:
+                for workload in await self._store.orders.cancelled():
+                    if await _is_left(cluster, workload):
+                        await self._store.orders.not_deleted(workload.uid, sentences.NOT_DELETED_BEFORE_RESTART)
+                is_done = True
+            except (ClusterError, StoreError) as error:
+                log.warning("it is not known yet whether all cancelled workloads were deleted: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
     async def create(self, request: web.Request) -> web.Response:
         """Cancel a workload, and return what was deleted; with `?dryRun=All` what would be.
 
@@ -152,7 +188,7 @@ class Cancellations:
         try:
             if not await self._may_cancel(self._cluster):
                 raise Forbidden(f"forbidden: Sluice itself lacks the right to cancel workloads; {_GRANT}")
-            plural = "pods" if _is_of_pods(workload) else await _plural(self._cluster, workload)
+            plural = await _plural(self._cluster, workload)
             await _authorize(request, workload, plural)
             targets = await _targets(self._cluster, workload, plural)
         except ClusterError as error:
@@ -168,11 +204,11 @@ class Cancellations:
         dry = dry_run(request)
         if not dry:
             await self._store.orders.cancel(workload.uid, author=author(request, verb="cancel"))
-            for target in targets:
-                try:
-                    await target.delete(self._cluster, dry_run=False)
-                except NotFound:
-                    log.info("%s %s/%s was deleted meanwhile", target.kind, target.namespace, target.name)
+            try:
+                await _delete(self._cluster, targets)
+            except SluiceError as error:
+                await self._store.orders.not_deleted(workload.uid, sentences.not_deleted(str(error)))
+                raise
         return reply(
             {
                 "apiVersion": API_VERSION,
@@ -190,6 +226,27 @@ class Cancellations:
                 ],
             }
         )
+
+
+async def _delete(cluster: Cluster, targets: list[_Target]) -> None:
+    """Delete objects that may be deleted meanwhile. Raises what `_refusal` tells about."""
+    for target in targets:
+        try:
+            await target.delete(cluster, dry_run=False)
+        except NotFound:
+            log.info("%s %s/%s was deleted meanwhile", target.kind, target.namespace, target.name)
+
+
+async def _is_left(cluster: Cluster, workload: Workload) -> bool:
+    """Return whether anything is left that a cancellation of the workload deletes. Raises ClusterError."""
+    try:
+        targets = await _targets(cluster, workload, await _plural(cluster, workload))
+    except Conflict:
+        return False
+    for target in targets:
+        if await target.is_left(cluster):
+            return True
+    return False
 
 
 async def _authorize(request: web.Request, workload: Workload, plural: str) -> None:
@@ -258,7 +315,9 @@ async def _pods(cluster: Cluster, namespace: str, params: Mapping[str, str]) -> 
 
 
 async def _plural(cluster: Cluster, workload: Workload) -> str:
-    """Return the plural of a workload's kind, by the cluster's discovery. Raises Conflict and ClusterError."""
+    """Return the plural of what is deleted, by the cluster's discovery. Raises Conflict and ClusterError."""
+    if _is_of_pods(workload):
+        return "pods"
     group, _, version = workload.api_version.rpartition("/")
     try:
         served: list[dict[str, Any]] = (await cluster.get(api_root(group, version)))["resources"]

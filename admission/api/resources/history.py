@@ -21,6 +21,7 @@ from admission.model.names import NOTED_BY_OTHERS, listed
 from admission.model.quantity import format_amount
 from admission.store.errors import NotFound
 from admission.store.records import State
+from admission.store.workloads.orders import DELETION_ORDERED, NOT_DELETED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _PAGE = 100
 """Versions in a page without `limit`."""
 
-_NOT_WAIT_REASONS = frozenset({"Ordered", "Edited"})
+_NOT_WAIT_REASONS = frozenset({"Ordered", "Edited", DELETION_ORDERED, NOT_DELETED})
 """Reasons of transitions of a pending workload that do not say why it waits."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.text import clean
@@ -17,8 +17,9 @@ from admission.store.database.dialects import in_list, upsert
 from admission.store.database.tables import transitions, workload_checks, workload_orders, workloads
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import CheckRecord, Order, State
-from admission.store.workloads import checks
+from admission.store.workloads import checks, loading
 from admission.store.workloads.commit import next_revision
+from admission.store.workloads.loading import UNFINISHED
 from admission.store.workloads.places import (
     OrderChange,
     Place,
@@ -37,9 +38,14 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.checks import CheckReport
+    from admission.model.workload import Workload
     from admission.store.audit_log import Author
     from admission.store.database.connection import Database
     from admission.store.records import Document
+
+
+DELETION_ORDERED, NOT_DELETED = "DeletionOrdered", "NotDeleted"
+"""Reasons of lines of the history: a cancellation, and that it failed. Persisted: do not rename."""
 
 
 class OrderFields(TypedDict, total=False):
@@ -131,14 +137,8 @@ class Orders:
             workload = await _unfinished(connection, uid, "")
             now = self._clock()
             reason = f": {author.reason}" if author.reason else ""
-            line = {
-                "workload_uid": uid,
-                "at": now,
-                "state": workload["state"],
-                "reason": "Ordered",
-                "message": clean(f"deletion ordered by {author.name}{reason}"),
-            }
-            await connection.execute(transitions.insert(), line)
+            text = f"deletion ordered by {author.name}{reason}"
+            await _add_line(connection, workload, DELETION_ORDERED, text, at=now)
             await _touch(connection, uid, revision)
             before = {"metadata": {"uid": uid}}
             await connection.run_sync(
@@ -152,6 +152,36 @@ class Orders:
                 after=None,
             )
         self._announce(revision, dry_run=False)
+
+    async def not_deleted(self, uid: str, message: str) -> None:
+        """Write to the history why the deletion that was ordered last did not happen, unless it is finished by now."""
+        async with self._database.write() as connection:
+            revision = await connection.run_sync(next_revision)
+            try:
+                workload = await _unfinished(connection, uid, "")
+            except (NotFound, Conflict):
+                await connection.rollback()
+                return
+            await _add_line(connection, workload, NOT_DELETED, message, at=self._clock())
+            await _touch(connection, uid, revision)
+        self._announce(revision, dry_run=False)
+
+    async def cancelled(self) -> tuple[Workload, ...]:
+        """Return the unfinished workloads whose deletion was ordered, and was not said to have failed since then."""
+        columns = transitions.c
+        unfinished = columns.workload_uid.in_(select(workloads.c.uid).where(UNFINISHED))
+        last = (
+            select(func.max(columns.id))
+            .where(unfinished, columns.reason.in_((DELETION_ORDERED, NOT_DELETED)))
+            .group_by(columns.workload_uid)
+        )
+        ordered = select(columns.workload_uid).where(columns.id.in_(last), columns.reason == DELETION_ORDERED)
+
+        def query(connection: Connection) -> tuple[Workload, ...]:
+            rows = connection.execute(loading.WORKLOAD.where(workloads.c.uid.in_(ordered))).all()
+            return tuple(record.workload for record in loading.records(connection, rows))
+
+        return await self._database.read_sync(query)
 
     async def report(
         self,
@@ -257,6 +287,18 @@ async def _columns(connection: AsyncConnection, workload: RowMapping, fields: Or
         rank = (None, None) if place is None else await rank_at(connection, workload, queue, place)
         columns["rank_priority"], columns["rank_at"] = rank
     return columns
+
+
+async def _add_line(connection: AsyncConnection, workload: RowMapping, reason: str, message: str, *, at: float) -> None:
+    """Add a line to the history of a workload."""
+    line = {
+        "workload_uid": workload["uid"],
+        "at": at,
+        "state": workload["state"],
+        "reason": reason,
+        "message": clean(message),
+    }
+    await connection.execute(transitions.insert(), line)
 
 
 async def _touch(connection: AsyncConnection, uid: str, revision: int) -> None:
