@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -164,6 +165,8 @@ async def test_workloads_are_cancelled_after_a_confirmation_that_names_them(runn
     dialog = page.get_by_role("dialog", name="Cancel 2 workloads")
     for name in ("gone-1", "gone-2"):
         await expect(dialog).to_contain_text(f"Job vision/{name}")
+    await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+    assert (await page.evaluate("axe.run('dialog')"))["violations"] == []
     await dialog.get_by_role("button", name="Keep").click()
     assert cluster.get("jobs", "vision", "gone-1") is not None
     await button.click()

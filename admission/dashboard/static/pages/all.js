@@ -87,6 +87,7 @@ function Filters({ filters }) {
   const [state, setState] = useParameter("state");
   const [from, setFrom] = useParameter("from", "1d");
   const [find, setFind] = useParameter("find");
+  const [evicted, setEvicted] = useParameter("evicted");
   const [typed, setTyped] = useState(find);
   useEffect(() => setTyped(find), [find]);
   useEffect(() => {
@@ -100,6 +101,7 @@ function Filters({ filters }) {
     <input type="search" aria-label="Name, user or uid" placeholder="Name, user or uid" value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} />
     <${Segments} label="State" value=${known(STATES, state)} onChange=${setState} options=${Object.entries(STATES).map(([value, { text }]) => ({ value, text }))} />
     <select aria-label="Time" value=${from} onChange=${(event) => setFrom(event.currentTarget.value)}>${[...Object.entries(TIMES), ...(Object.hasOwn(TIMES, from) ? [] : [[from, `Since ${from}`]])].map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select>
+    <label title="At least three times in the last hour"><input type="checkbox" checked=${evicted === "again"} onChange=${(event) => setEvicted(event.currentTarget.checked ? "again" : "")} /> Evicted again and again</label>
     <details class="more-filters" open=${set > 0}><summary>${set ? `More filters (${set})` : "More filters"}</summary>
       <div class="filters">${names.map((name) => html`<${Choice} key=${name} name=${name} filters=${filters} />`)}</div></details>
     ${filters.length > (filters.some(([name]) => name === "from") ? 1 : 0) && html`<button type="button" class="text-button" onClick=${() => navigate(location.pathname)}>Clear</button>`}
