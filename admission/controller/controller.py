@@ -30,6 +30,7 @@ from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import Due, Inbox
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
+from admission.controller.workloads.failed_pods import FailedPods
 from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
@@ -113,7 +114,8 @@ class Controller:
         self._recovered = asyncio.Event()
         self._orders_processed = asyncio.Event()
         self._timer = Timer()
-        self._committer = Committer(store, self.events, self.faults, tracing)
+        self._failed_pods = FailedPods(store, client, kinds)
+        self._committer = Committer(store, self.events, self.faults, self._failed_pods, tracing)
         self.metrics = self._committer.metrics
         self._must_reload = False
         """Whether the in-memory state may differ from the database, so that it has to be reloaded."""
@@ -202,6 +204,7 @@ class Controller:
                 group.create_task(self._nodes_and_pods.run(), name="nodes and pods")
                 group.create_task(self._committer.workload_events.run(), name="workload events")
                 group.create_task(obstacles.run(), name="pod obstacles")
+                group.create_task(self._failed_pods.run(), name="failed pods")
                 await self.watches.context_synced()
                 await self._load()
                 group.create_task(self._watch_orders(), name="orders")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
@@ -139,11 +139,27 @@ def _added(obj: Object, injected: Object) -> list[Object]:
     return patch
 
 
-def _outcome(status: Mapping[str, str]) -> Outcome | None:
+def _outcome(status: Mapping[str, Any]) -> Outcome | None:
     phase = status.get("phase")
     if phase not in ("Succeeded", "Failed"):
         return None
-    return Outcome(phase == "Succeeded", *(clean(status.get(field) or "") for field in ("reason", "message")))
+    reason, message = (clean(status.get(field) or "") for field in ("reason", "message"))
+    return Outcome(phase == "Succeeded", reason, message or (how_it_failed(status)[1] if phase == "Failed" else ""))
+
+
+def how_it_failed(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return when and how a failed pod ended, such as `exit code 137 (OOMKilled)`; empty texts if it does not say.
+
+    `status`: of the pod. Of several containers that failed the last one counts. The time is as in the status.
+    """
+    failures = [("", clean(status.get("reason") or ""))]
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if code := ended.get("exitCode"):
+            reason = clean(ended.get("reason") or "")
+            cause = f" ({reason})" if reason not in ("", "Error") else ""
+            failures.append((str(ended.get("finishedAt") or ""), f"exit code {code}{cause}"))
+    return max(failures)
 
 
 def _is_ready(status: Object) -> bool:

@@ -32,6 +32,8 @@ class State(StrEnum):
     """Its object has finished or was deleted, or has left its queue."""
 
 
+FAILED = "Failed"
+"""Outcome of a workload whose object has failed."""
 DEQUEUED = "Dequeued"
 """Outcome of a workload whose queue label was removed: it may be queued again."""
 

@@ -36,6 +36,7 @@ from admission.store.start_estimates import StartEstimates
 from admission.store.workloads import checks, loading, preemptions
 from admission.store.workloads.commit import next_revision
 from admission.store.workloads.orders import Orders
+from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
 from admission.store.workloads.queries import Workloads
 
@@ -235,6 +236,10 @@ class Store:
     async def prune(self, policy: Retention, *, epoch: int) -> int:
         """Delete rows older than `policy` (see `retention`); return the number of workloads. Raises StaleEpoch."""
         return await retention.prune(self._database, policy, now=self.now.deletion_time(), epoch=epoch)
+
+    async def note_failures(self, texts: Mapping[str, str]) -> None:
+        """Put a text, such as an exit code, before the message of each of these failed workloads, by uid."""
+        self.revisions.announce(await note_failures(self._database, texts), decision=True)
 
     async def dump(self, write: Write, progress: Progress) -> None:
         """Export a snapshot of the database to `write` (see `dump`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,16 @@ def _state(document: Document, now: float) -> object:
     return _OUTCOMES.get(finished["reason"], finished["reason"])
 
 
+_EXIT = re.compile(r"exit code (\d+(?: \([^)]*\))?)")
+
+
+def _exit(document: Document, now: float) -> object:
+    """Return how the container ended by which a workload failed, such as `137 (OOMKilled)`; None: it is not known."""
+    del now
+    found = _EXIT.match((condition_of(document, "Finished") or {}).get("message", ""))
+    return found and found[1]
+
+
 def _elapsed(document: Document, now: float) -> object:
     """Return how long it has been running since its last admission, or ran until it finished; None: not admitted."""
     admitted, finished = condition_of(document, "Admitted"), condition_of(document, "Finished")
@@ -190,6 +201,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("User", at("spec", "user"), "User who submitted it", wide=True),
         Column("Waits for", _why_pending, "Reason why it does not run", wide=True),
         Column("State", _state, "pending, admitted or evicting; if it has finished, its outcome", wide=True),
+        Column("Exit", _exit, "Exit code of the container that failed last, and its reason", wide=True),
         Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
         Column("Pods", _pods, "Number of pods; ADMITTED/REQUESTED if only some were admitted", wide=True),
         Column("Requests", _requests, "Total requests of its pods, or the quota that it holds", wide=True),

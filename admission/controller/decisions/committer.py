@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.isolation import Isolation
     from admission.controller.state.leader_state import Batch
+    from admission.controller.workloads.failed_pods import FailedPods
     from admission.engine import Decisions
     from admission.serving.tracing import Tracing
     from admission.store.records import Changes, WorkloadRecord
@@ -51,7 +52,9 @@ MIN_INTERVAL: Final = 0.01
 class Committer:
     """Commits and reports the leader's batches. One for the process: its counters outlast each leader's state."""
 
-    def __init__(self, store: Store, events: EventRecorder, faults: Faults, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, store: Store, events: EventRecorder, faults: Faults, failed_pods: FailedPods, tracing: Tracing | None
+    ) -> None:
         self.batching = CommitBatching()
         self.traces = None if tracing is None else Traces(tracing)
         self.metrics = LeaderMetrics(None if tracing is None else tracing.exemplar)
@@ -60,6 +63,7 @@ class Committer:
         self._store = store
         self._events = events
         self._faults = faults
+        self._failed_pods = failed_pods
         self._reports: list[Callable[[], None]] = []
         """Deferred calls that count and log the decisions and the commit of this iteration, in this order."""
 
@@ -102,7 +106,13 @@ class Committer:
         """Trace a commit, and defer its metrics, log lines and Events until `flush_reports`."""
         if self.traces is not None:
             self.traces.committed(changes, unwritten=unwritten)
-        for report in (self.metrics.committed, self.work_log.committed, self.workload_events.committed):
+        reports = (
+            self.metrics.committed,
+            self.work_log.committed,
+            self.workload_events.committed,
+            self._failed_pods.committed,
+        )
+        for report in reports:
             self._reports.append(partial(report, changes, unwritten=unwritten))
 
     def flush_reports(self) -> None:
