@@ -7,13 +7,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from custom_kinds import definition
+from custom_kinds import definition, jobset, until
 from kind_manifests import document
 from ports import free_port
-from serve_processes import TOKEN, serving, sluice
+from serve_processes import NODE, QUEUES, TOKEN, serving, sluice
 
 from admission.kinds import all_kinds
+from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +46,23 @@ async def test_object_of_a_kind_that_is_off_is_told_of_everywhere(tmp_path: Path
     (tmp_path / "sluice.yaml").write_text("integrations: {exclude: [jobset.x-k8s.io/jobset]}\n")
     async with Sandbox() as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        alice = sandbox.local("alice")
         await sandbox.local("admin").create("customresourcedefinitions", "", definition(JOB_SET))
-        await sandbox.local("alice").create("jobsets", "default", job_set())
+        await sandbox.local("admin").create("nodes", "", NODE)
+        async with Store.open(database_url) as store:
+            for each in parse_documents(QUEUES, source="QUEUES"):
+                await store.queues.create(parse_manifest(each.body), author=Author("test"))
+        # Two of which Sluice has a record are not told of: they hold quota, or wait, until JobSets are on again.
+        async with serving(tmp_path, database_url) as replica:
+            await replica.until("leading")
+            for name in ("runs", "waits"):
+                made = jobset(name)
+                made["metadata"]["namespace"] = "default"
+                await alice.create("jobsets", "default", made)
+            await until(alice, "jobsets", "runs", lambda obj: not obj["spec"]["suspend"])
+            while "jobset-waits" not in (await replica.get(f"{API}/namespaces/default/workloads"))[1]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await alice.create("jobsets", "default", job_set())
         async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}", port=port) as replica:
             await replica.until("leading")
             event = await _event(sandbox)

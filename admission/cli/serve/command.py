@@ -130,7 +130,9 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             watches, events, engine = controller.watches, controller.events, controller.engine
             items = AppWrapperItems(client, controller.writer, watches, events, engine=engine)
             background.append(items.run)
-        not_queued = NotQueuedObjects(client, controller.watches, controller.events, leads=replica.leads)
+        not_queued = NotQueuedObjects(
+            client, controller.watches, controller.events, leads=replica.leads, on_record=store.workloads.unfinished_of
+        )
         background.append(not_queued.run)
         checks = {"database": role.database_health, "cluster": role.health}
         if gate is not None:

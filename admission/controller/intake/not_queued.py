@@ -17,10 +17,10 @@ from admission.kinds.base import MANAGED, POD
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.not_queued import NotQueued, not_queued
 from admission.kinds.registry import api_root
-from admission.model.errors import ClusterError
+from admission.model.errors import ClusterError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
@@ -39,8 +39,19 @@ class NotQueuedObjects:
     """Searches while it runs, in each replica; the one that `leads` records Events."""
 
     def __init__(
-        self, client: Client, watches: ClusterWatches, events: EventRecorder, *, leads: Callable[[], bool]
+        self,
+        client: Client,
+        watches: ClusterWatches,
+        events: EventRecorder,
+        *,
+        leads: Callable[[], bool],
+        on_record: Callable[[Collection[str]], Awaitable[Collection[str]]],
     ) -> None:
+        """`on_record` returns which of these uids are those of unfinished workloads.
+
+        An object whose kind was taken out while it was queued keeps its record, and the quota that it holds.
+        """
+        self._on_record = on_record
         self._client = client
         self._kinds = kinds = watches.kinds
         self._watches = watches
@@ -65,8 +76,10 @@ class NotQueuedObjects:
         await self._watches.objects_synced.wait()
         while True:
             try:
-                self._listed = {each.uid: (kind, each) async for kind, each in self._list()}
-            except ClusterError as error:
+                listed = {each.uid: (kind, each) async for kind, each in self._list()}
+                on_record = await self._on_record(listed.keys()) if listed else ()
+                self._listed = {uid: each for uid, each in listed.items() if uid not in on_record}
+            except (ClusterError, StoreError) as error:
                 log.warning("cannot search for objects with a queue label that are not queued: %s", error)
             self._tell()
             await asyncio.sleep(self.interval)

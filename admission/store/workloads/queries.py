@@ -170,6 +170,17 @@ class Workloads:
             rows = await connection.execute(select(workloads.c.uid).where(*wanted))
             return set(rows.scalars()), revision
 
+    async def unfinished_of(self, uids: Iterable[str]) -> set[str]:
+        """Return which of these uids are those of unfinished workloads."""
+        wanted = [*uids]
+
+        def query(connection: Connection) -> set[str]:
+            named = in_list(connection.dialect.name, workloads.c.uid, wanted)
+            unfinished = workloads.c.state != State.FINISHED
+            return set(connection.execute(select(workloads.c.uid).where(named, unfinished)).scalars())
+
+        return await self._database.read_sync(query)
+
     async def queued_at(self, uids: Iterable[str]) -> dict[str, float]:
         """Return by uid when these workloads were last queued (Unix time, s)."""
         wanted = [*uids]
