@@ -7,19 +7,26 @@ from custom_kinds import pod, served
 from grouped_kinds import pods_until, running
 from job_examples import cluster_queue, flavor, job, local_queue
 
+from admission.controller.workloads.samples import Samples
 from admission.kinds import all_kinds
 
 KINDS = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob"))
 KIND = KINDS.get("kubeflow.org", "PyTorchJob")
+INJECT = "agent.example.com/inject"
 SIDECAR = {"name": "proxy", "image": "proxy", "resources": {"requests": {"cpu": "500m", "memory": "10Mi"}}}
 
 
 @pytest.fixture
 async def sluice(world):
-    """A running Sluice with 5 CPUs, and a cluster that adds a container of half a CPU to each pod of a PyTorchJob."""
+    """A running Sluice with 5 CPUs, and a cluster that adds a container of half a CPU to some pods.
+
+    They are those of PyTorchJobs, and those with the annotation `INJECT`.
+    """
 
     def injected(made):
-        if made["metadata"].get("ownerReferences", [{}])[0].get("kind") != "PyTorchJob":
+        metadata = made["metadata"]
+        owner = metadata.get("ownerReferences", [{}])[0].get("kind")
+        if owner != "PyTorchJob" and INJECT not in metadata.get("annotations", ()):
             return made
         return {**made, "spec": {**made["spec"], "containers": [*made["spec"]["containers"], SIDECAR]}}
 
@@ -45,10 +52,10 @@ def torch(workers=2):
     }
 
 
-async def holds(sluice, millis):
+async def holds(sluice, millis, name="torch"):
     async def look():
-        record = await sluice.store.workloads.get("team-a", "torch")
-        held = record.admission and sum(each.usage["cpu"] for each in record.admission.pod_sets)
+        record = await sluice.store.workloads.get("team-a", name)
+        held = record and record.admission and sum(each.usage["cpu"] for each in record.admission.pod_sets)
         return record if held == millis else None
 
     return await sluice.eventually(look)
@@ -96,6 +103,33 @@ async def test_pods_that_request_more_than_there_is_run_on_and_hold_it(sluice):
     usage = sluice.controller.engine().usage()["cq"]["default"]["cpu"]
     assert usage == 6000
     assert (await pods_until(sluice.user, "team-a", running(4))).keys() == before.keys()
+
+
+def injected_job(name):
+    made = job(name)
+    made["spec"]["template"]["metadata"]["annotations"][INJECT] = "true"
+    return made
+
+
+async def test_quota_of_jobs_follows_what_a_webhook_adds_to_the_pods_of_jobs_like_them(sluice):
+    await sluice.submit(job("plain"))
+    await sluice.submit(injected_job("first"))
+    first = await holds(sluice, 1500, "first")
+    assert "500m cpu" in first.message
+    # It starts within the seconds in which other Jobs are not looked at.
+    await sluice.submit(injected_job("second"))
+    await holds(sluice, 1500, "second")
+    await holds(sluice, 1000, "plain")
+
+
+def test_of_jobs_that_are_alike_one_is_looked_at_in_some_time_until_one_requests_more():
+    samples, one = Samples(), job("one")
+    assert [samples.takes(one, at) for at in (100.0, 101.0, 109.0, 110.0)] == [True, False, False, True]
+    assert samples.takes(injected_job("other"), 111.0)
+    assert samples.takes(job("other", namespace="team-b"), 111.0)
+    assert not samples.takes(one, 112.0)
+    samples.requests_more(one)
+    assert [samples.takes(job("two"), at) for at in (112.0, 112.1)] == [True, True]
 
 
 WRAPPED = all_kinds(frameworks=("batch/job", "workload.codeflare.dev/appwrapper"))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import PodsCounted, PodsGone, PodsMeasured
 from admission.kinds.base import POD_OWNER, POD_SET
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.children import controller_of
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.kinds.requests import pod_requests
@@ -41,6 +41,8 @@ POLL_INTERVAL = (0.5, 10.0)
 
 MEASURE_INTERVAL = (1.0, 120.0)
 """The same for a workload of whose pod sets one had no pod yet: some are created only when others have ended."""
+_PAGE = 100
+"""Pods of Jobs that one request for their requests reads at most: one of each suffices."""
 _LONGEST_COUNT = 20.0
 """Seconds between two polls at most of a workload whose pods are counted as long as it runs."""
 
@@ -79,6 +81,11 @@ class _Wait:
     """Pod sets whose pods are counted as long as their requests are read: nothing else shows how many there are."""
     longest: float = POLL_INTERVAL[1]
     """Maximum of `interval`."""
+
+    @property
+    def of_job(self) -> bool:
+        """Whether any of its pods shows what is looked for: they are all alike, and may be many."""
+        return self.measures is not None and self.label == POD_OWNER
 
 
 class PodWaiter:
@@ -129,16 +136,22 @@ class PodWaiter:
         self.counting.pop(uid, None)
 
     def measure(
-        self, uid: str, namespace: str, pod_sets: Collection[str], *, unwatched: frozenset[str] = frozenset()
+        self,
+        uid: str,
+        namespace: str,
+        pod_sets: Collection[str],
+        *,
+        label: str,
+        unwatched: frozenset[str] = frozenset(),
     ) -> None:
         """Read the requests of a pod of each of these pod sets, once there is one. Replaces an earlier order.
 
-        `unwatched`: those whose pods are counted, too, until `stop_measuring`.
+        `label`: as for `add`. `unwatched`: those whose pods are counted, too, until `stop_measuring`.
         """
         first, longest = MEASURE_INTERVAL
         due = asyncio.get_running_loop().time() + first
         self.measuring[uid] = _Wait(
-            uid, namespace, WORKLOAD_UID, 0, 0, due, interval=first, measures=set(pod_sets), unwatched=unwatched,
+            uid, namespace, label, 0, 0, due, interval=first, measures=set(pod_sets), unwatched=unwatched,
             longest=_LONGEST_COUNT if unwatched else longest,
         )  # fmt: skip
         self._added.set()
@@ -169,13 +182,17 @@ class PodWaiter:
                 pass
 
     async def _poll(self, due: Sequence[_Wait]) -> None:
-        by_selector: dict[tuple[str, str], list[_Wait]] = defaultdict(list)
+        by_selector: dict[tuple[str, str, bool], list[_Wait]] = defaultdict(list)
         for wait in due:
-            by_selector[wait.namespace, wait.label].append(wait)
-        for (namespace, label), waits in by_selector.items():
+            by_selector[wait.namespace, wait.label, wait.of_job].append(wait)
+        for (namespace, label, of_jobs), waits in by_selector.items():
             for start in range(0, len(waits), BATCH_SIZE):
+                batch = waits[start : start + BATCH_SIZE]
                 try:
-                    await self._poll_batch(namespace, label, waits[start : start + BATCH_SIZE])
+                    if of_jobs:
+                        await self._measure_jobs(namespace, batch)
+                    else:
+                        await self._poll_batch(namespace, label, batch)
                 except ClusterError as error:
                     log.warning(
                         "cannot list pods of namespace %s to see whether they have terminated, and tries again: %s",
@@ -186,11 +203,11 @@ class PodWaiter:
         alive: dict[str, Counter[str]] = defaultdict(Counter)
         staying: dict[str, Counter[str]] = defaultdict(Counter)
         measured = {wait.uid: dict[str, dict[str, int]]() for wait in waits if wait.measures is not None}
-        params = {"labelSelector": f"{label} in ({','.join(wait.uid for wait in waits)})"}
+        params = {"labelSelector": _selector(label, waits)}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
             for pod in page["items"]:
                 if (found := measured.get(pod["metadata"]["labels"][label])) is not None:
-                    _measure(pod, found)
+                    _measure(pod, pod["metadata"]["labels"].get(POD_SET), found)
                 if pod.get("status", {}).get("phase") not in FINISHED_PHASES:  # terminating pods still use quota
                     labels = pod["metadata"]["labels"]
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
@@ -213,6 +230,24 @@ class PodWaiter:
                 del self._waiting[wait.uid]
                 self._inbox.put(PodsGone(wait.uid, wait.number))
 
+    async def _measure_jobs(self, namespace: str, waits: Sequence[_Wait]) -> None:
+        """Read some pods of Jobs; those of which the page has none are read again later, without the others."""
+        by_uid = {wait.uid: wait for wait in waits}
+        params = {"labelSelector": _selector(POD_OWNER, waits), "limit": str(_PAGE)}
+        page = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
+        found: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+        for pod in page["items"]:
+            # Users write labels: a pod is the Job's if the Job is its controller.
+            owner = controller_of(pod)
+            wait = None if owner is None else by_uid.get(owner["uid"])
+            if wait is not None and wait.measures:
+                (name,) = wait.measures
+                _measure(pod, name, found[wait.uid])
+        for uid, requests in found.items():
+            if self.measuring.get(uid) is by_uid[uid]:
+                del self.measuring[uid]
+                self._inbox.put(PodsMeasured(uid, requests, {}))
+
     def _measured(self, wait: _Wait, left: set[str], found: dict[str, dict[str, int]], staying: Counter[str]) -> None:
         """Report the requests of pods of pod sets that had none before, and the numbers of unwatched pods.
 
@@ -230,12 +265,15 @@ class PodWaiter:
         self._inbox.put(PodsMeasured(wait.uid, found, pods))
 
 
-def _measure(pod: dict[str, Any], found: dict[str, dict[str, int]]) -> None:
-    """Add the requests of a pod to the largest ones of its pod set."""
-    spec = {key: value for key, value in pod["spec"].items() if key != "runtimeClassName"}  # its overhead is in the pod
-    name = pod["metadata"]["labels"].get(POD_SET)
+def _selector(label: str, waits: Sequence[_Wait]) -> str:
+    return f"{label} in ({','.join(wait.uid for wait in waits)})"
+
+
+def _measure(pod: dict[str, Any], name: str | None, found: dict[str, dict[str, int]]) -> None:
+    """Add the requests of a pod to the largest ones of its pod set, `name`."""
     if not name:
         return
+    spec = {key: value for key, value in pod["spec"].items() if key != "runtimeClassName"}  # its overhead is in the pod
     try:
         requests = pod_requests(spec, NamespaceContext(), path="spec")
     except Misconfigured:  # devices by claim: nothing can be said of its requests

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.tracked import is_older
 from admission.controller.workloads.observed import arrival
+from admission.controller.workloads.samples import Samples
 from admission.controller.workloads.transition import transition
-from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen
+from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen, RequestsMeasured
 from admission.kinds.base import POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
 from admission.model.names import is_label_value
@@ -50,10 +51,14 @@ class Reconciler:
         self.readiness = Readiness(state.registry, one_at_a_time=one_at_a_time)
         self.deadlines = Deadlines(state.registry)
         self._pod_waiter = pod_waiter
+        self._samples = Samples()
 
     def handle(self, tracked: Tracked, trigger: Trigger) -> None:
         """Compute the transition of a workload for a trigger, and apply it."""
-        self._apply(transition(tracked, trigger, self.environment, now=self.state.now), tracked.deadline)
+        change = transition(tracked, trigger, self.environment, now=self.state.now)
+        self._apply(change, tracked.deadline)
+        if isinstance(trigger, RequestsMeasured):
+            self._note_sample(change.tracked)
 
     def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object that is not part of another workload (see `Children`)."""
@@ -114,12 +119,9 @@ class Reconciler:
             self._pod_waiter.stop_counting(uid)
 
     def _measure(self, tracked: Tracked, *, finished: bool) -> None:
-        """Have the requests of its first pods read after each start, unless that was long ago, or by its own rules.
-
-        What Kubeflow Trainer adds is in the JobSet from which a TrainJob is read. Pods of Jobs have no operator.
-        """
+        """Have the requests of its first pods read after each start, unless that was long ago: of Jobs, of samples."""
         seen, record = tracked.seen, tracked.record
-        if seen is None or seen.kind.pods_label != WORKLOAD_UID or seen.kind.rendered_by is not None:
+        if seen is None or seen.kind.pods_label not in (WORKLOAD_UID, POD_OWNER):
             return
         began = record.cleared_at
         if finished or record.state is not State.ADMITTED or began is None or record.admission is None:
@@ -130,9 +132,17 @@ class Reconciler:
             and (self.state.now - began < _RECENT or any(count.unwatched for count in seen.counts))
         ):
             tracked.measured = began
+            label = seen.kind.pods_label
+            if label == POD_OWNER and not ((obj := tracked.object) and self._samples.takes(obj, self.state.now)):
+                return
             names = {each.name for each in record.admission.pod_sets if each.count and is_label_value(each.name)}
             unwatched = frozenset(count.name for count in seen.counts if count.unwatched)
-            self._pod_waiter.measure(tracked.uid, seen.namespace, names, unwatched=unwatched)
+            self._pod_waiter.measure(tracked.uid, seen.namespace, names, label=label, unwatched=unwatched)
+
+    def _note_sample(self, tracked: Tracked) -> None:
+        is_job = tracked.seen is not None and tracked.seen.kind.pods_label == POD_OWNER
+        if is_job and any(each.learned for each in tracked.record.workload.pod_sets) and (obj := tracked.object):
+            self._samples.requests_more(obj)
 
 
 class Deadlines:
