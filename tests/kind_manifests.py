@@ -57,6 +57,10 @@ GOLDEN = {
         ("workers", 1, {"cpu": 1000, "memory": GI}),
     ],
     "appwrapper-v1beta2": [("component-0-0", 2, {"cpu": 1000, "memory": GI})],
+    "appwrapper-pytorchjob": [
+        ("component-0-0", 1, {"cpu": 1000, "memory": GI}),
+        ("component-0-1", 3, {"cpu": 2000, "memory": 2 * GI, GPU: 1}),
+    ],
     "mcad-appwrapper-v1beta1": [("item-0", 2, {"cpu": 1000, "memory": GI})],
     "mcad-torchx-ddp": [(f"item-{number}", 1, {"cpu": 15900, "memory": 64_512_000_000, GPU: 4}) for number in range(2)],
     "argo-workflow": [("workflow", 4, {"cpu": 1000, "memory": GI})],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from custom_kinds import restored_spec
-from every_kind import EveryKind, plural_of
+from every_kind import EveryKind, plural_of, urgent
 
 from admission.sandbox.background import background
 
@@ -85,6 +85,16 @@ async def test_every_kind_continues_after_kill_in_each_state(cluster):
     await cluster.stop_queues(None)
     await cluster.wait_until_ready()
     await cluster.wait_for_state("admitted")
+
+    # Another object of the same kind, with a higher priority, takes the quota, and gives it back.
+    await cluster.submit_urgent()
+    await cluster.restart()
+    await cluster.wait_until_run(urgent_ones=True)
+    await cluster.delete_urgent()
+    for case in cluster.cases.values():
+        if case.is_remade and urgent(case):
+            await cluster.submit(case)
+    await cluster.wait_until_run(urgent_ones=False)
 
     await cluster.kill()
     await cluster.end_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import yaml
 from custom_kinds import restored_spec
 from every_kind import plural_of
 from grouped_kinds import GATE
-from job_examples import flavor, local_queue
+from job_examples import flavor, job, local_queue, runs
 from job_manifests import HIGH, KATA
 from ports import free_port
 from test_way_of_each_kind import node
@@ -47,6 +48,8 @@ PODS = {
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "pods")
 NOT_OPERATED = ("batch/job", "pod", "deployment", "statefulset", "mcad.ibm.com/appwrapper")
 ENDED = ("Succeeded", "Failed")
+SMALL = "small"
+"""Namespace of a small Job."""
 
 
 def objects(name):
@@ -82,9 +85,31 @@ def lasting(pod):
 
 
 class Cluster:
-    def __init__(self, world):
+    def __init__(self, world, folder):
+        self.world = world
         self.user, self.store, self.eventually = world.user, world.store, world.eventually
         self.replica = None
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        webhook = f"127.0.0.1:{free_port()}"
+        self._flags = (
+            f"--webhook-address={webhook}",
+            f"--webhook-url=https://{webhook}",
+            f"--certificate-directory={folder / 'certificates'}",
+        )
+
+    async def start(self, *excluded):
+        """Start `sluice serve`: without any configuration, or with these kinds taken out."""
+        config = self._folder / "sluice.yaml"
+        config.write_text(json.dumps({"integrations": {"exclude": excluded}}))
+        flags = [f"--config={config}"] if excluded else []
+        self.replica = await self._stack.enter_async_context(
+            serving(self._folder, self.world.url, *self._flags, *flags)
+        )
+        await self.replica.until("leading")
+
+    async def end(self):
+        await self._stack.aclose()
 
     async def prepare(self, world):
         await world.apply(flavor(), HIGH, queue("0"))
@@ -94,9 +119,22 @@ class Cluster:
             await self.user.create("nodes", "", node(number))
         for each in (runtimes(), runtimes("ClusterTrainingRuntime")):
             await self.user.create("customresourcedefinitions", "", each)
-        for name in PODS:
+        for name in (*PODS, SMALL):
             await self.user.create("namespaces", "", {"metadata": {"name": name}})
             await world.apply(local_queue("user-queue", "cq", name))
+
+    async def restart(self, *excluded):
+        """Start `sluice serve` anew, and run a small Job, after which it has seen all objects and decided."""
+        await self.end()
+        await self.start(*excluded)
+        await self.user.create("jobs", SMALL, job("small", queue="user-queue", namespace=SMALL))
+        await self.world.job("small", runs, namespace=SMALL)
+        await self.user.delete("jobs", SMALL, "small", propagation="Background")
+        await self.until("gone", self.small)
+
+    async def small(self):
+        """Return what the small Job still has."""
+        return (await self.held())[SMALL] or self.pods()[SMALL] or self.user.get("jobs", SMALL, "small")
 
     async def put(self, wanted):
         """Replace the ClusterQueue."""
@@ -106,15 +144,19 @@ class Cluster:
 
     def pods(self):
         """Return the requests of all pods without a scheduling gate that have not ended, by namespace."""
-        found = {name: Counter() for name in PODS}
+        found = {name: Counter() for name in (*PODS, SMALL)}
         for each in self.user.list("pods"):
             if GATE not in each["spec"].get("schedulingGates", ()) and each["status"].get("phase") not in ENDED:
                 found[each["metadata"]["namespace"]].update(requests_of(each["spec"], RESOURCES) | {"pods": 1})
         return {name: +amounts for name, amounts in found.items()}
 
+    def uids(self):
+        """Return the uids of all pods."""
+        return {each["metadata"]["uid"] for each in self.user.list("pods")}
+
     async def held(self):
         """Return the quota that is held, by namespace."""
-        found = {name: Counter() for name in PODS}
+        found = {name: Counter() for name in (*PODS, SMALL)}
         for record in (await self.store.workloads.list()).workloads:
             for each in record.admission.pod_sets if record.admission else ():
                 found[record.workload.namespace].update(each.usage)
@@ -168,17 +210,14 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(world, tmp_path):
-    found = Cluster(world)
+    found = Cluster(world, tmp_path)
     names = [name for name in frameworks_known() if name not in NOT_OPERATED]
-    webhook = f"127.0.0.1:{free_port()}"
-    flags = (f"--webhook-address={webhook}", f"--webhook-url=https://{webhook}")
     with world.sandbox.local("admin").mutating_new("pods", lasting):
         async with serve_kinds(world.sandbox, names):
             await found.prepare(world)
-            directory = f"--certificate-directory={tmp_path / 'certificates'}"
-            async with serving(tmp_path, world.url, *flags, directory) as found.replica:
-                await found.replica.until("leading")
-                yield found
+            await found.start()
+            yield found
+            await found.end()
 
 
 @pytest.mark.skipif(MANIFESTS is None, reason="the public manifests (shared/manifests) are not beside this repository")
@@ -192,6 +231,13 @@ async def test_public_manifest_of_each_kind_waits_runs_and_is_given_back_without
     assert not any(cluster.pods().values())
     await cluster.put(queue("10000Gi"))
     await cluster.until("started", cluster.started)
+
+    # All kinds but Jobs are taken out, and put back: what runs goes on, and holds its quota once.
+    pods = cluster.uids()
+    for excluded in (set(frameworks_known()) - {"batch/job"}, ()):
+        await cluster.restart(*sorted(excluded))
+        assert (cluster.uids(), await cluster.started()) == (pods, {})
+
     await cluster.put(queue("10000Gi", stopPolicy="HoldAndDrain"))
     await cluster.until("stopped", cluster.stopped)
     for key, obj in made.items():

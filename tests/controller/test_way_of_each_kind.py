@@ -170,10 +170,20 @@ async def scaled(world, kind, manifest, name, amounts):
     await pods_until(world.user, "team-a", lambda _: len(pods_of(world.user, whole)) == amounts["pods"])
 
 
-async def start_with(world, stack, kind, version):
+def wrapped_in(obj):
+    """Return the names in `integrations` of the custom kinds that an AppWrapper has as components."""
+    templates = [each["template"] for each in obj["spec"].get("components", ())]
+    names = [f"{each['apiVersion'].rpartition('/')[0]}/{each['kind'].lower()}" for each in templates]
+    return [name for name in names if name in frameworks_known() and name != "batch/job"]
+
+
+async def start_with(world, stack, kind, version, obj):
     """Start Sluice, with the definition of a kind and its operator (for MCAD's AppWrappers, Sluice itself)."""
-    frameworks = ("batch/job", kind.form.name, *(["mcad.ibm.com/appwrapper"] if version == MCAD else []))
+    wrapped = wrapped_in(obj)
+    frameworks = ("batch/job", kind.form.name, *wrapped, *(["mcad.ibm.com/appwrapper"] if version == MCAD else []))
     kinds = all_kinds(frameworks=frameworks)
+    for name in wrapped:
+        await stack.enter_async_context(served(world.sandbox, all_kinds(frameworks=(name,)).gated[0]))
     served_kind = kinds.get(kind.group, kind.kind)
     if version == MCAD:
         await world.user.create("customresourcedefinitions", "", definition(served_kind, version))
@@ -195,7 +205,7 @@ async def test_lifecycle_of_manifest(world, name):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
     async with AsyncExitStack() as stack:
-        await start_with(world, stack, kind, version)
+        await start_with(world, stack, kind, version, obj)
         await world.submit(job("before", queue="user-queue", cpu=f"{amounts['cpu']}m"))
         await world.job("before", runs)
 

@@ -16,7 +16,8 @@ from test_way_of_each_kind import PAGE, RESOURCES, node, queue_of
 
 from admission.kinds import GROUPED, LABELLED, all_kinds
 
-KINDS = all_kinds(frameworks=("batch/job", "pod", *GROUPED, *LABELLED))
+FRAMEWORKS = ("batch/job", "pod", *GROUPED, *LABELLED)
+KINDS = all_kinds(frameworks=FRAMEWORKS)
 CONTROLLED = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 
 
@@ -31,6 +32,8 @@ class Case:
     """Pod count and requests per pod of each pod set of a workload, computed by hand."""
     scales: bool = False
     """Whether it has replicas."""
+    off: tuple[str, ...] = ()
+    """Kinds that are excluded."""
 
     @property
     def pods(self):
@@ -63,6 +66,14 @@ CASES = [
         2,
         ((1, {"cpu": 1000, "memory": GI}), (3, {"cpu": 2000, "memory": 4 * GI, GPU: 1})),
         scales=True,
+    ),
+    Case(
+        "LeaderWorkerSet v1, StatefulSets excluded",
+        "leaderworkerset",
+        2,
+        ((1, {"cpu": 1000, "memory": GI}), (3, {"cpu": 2000, "memory": 4 * GI, GPU: 1})),
+        scales=True,
+        off=("statefulset",),
     ),
     Case("Workload of Kubernetes 1.35", "native-1.35-v1alpha1", 1, ((2, ONE_CPU),)),
     Case("PodGroup of Kubernetes 1.36", "native-1.36-v1alpha2", 1, ((2, ONE_CPU),)),
@@ -212,17 +223,18 @@ async def wait_for_quota(world, case):
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-without-".join((case.name, *case.off)))
 async def test_lifecycle_of_manifest_with_gated_pods(world, tmp_path, case):
     user, amounts, steps = world.user, case.amounts(), []
     whole, none = queue_of(amounts), dict.fromkeys(RESOURCES, 0)
+    kinds = all_kinds(frameworks=[each for each in FRAMEWORKS if each not in case.off]) if case.off else KINDS
     for number in range(2):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), whole, local_queue("user-queue"), local_queue("test"))
-    async with grouped_served(world.sandbox), gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
+    async with grouped_served(world.sandbox), gated(world.sandbox.local("admin"), kinds, tmp_path / "certificates"):
         if is_native(case.name):
             await sized(user, case.name)
-        await world.start(kinds=KINDS)
+        await world.start(kinds=kinds)
 
         async def pods(*numbers):
             return await pods_until(user, "team-a", are(*numbers))

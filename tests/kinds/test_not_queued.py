@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kind_manifests import document
+from kind_manifests import GOLDEN, document
 
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.not_queued import not_queued
@@ -26,10 +26,26 @@ def obj(name="x", *, namespace="team-a", labels=LABELS, spec=None, **metadata):
     return {"metadata": meta, "spec": spec or {"template": TEMPLATE}}
 
 
-def test_object_of_a_kind_that_is_off_is_told_of():
-    assert why("JobSet", obj(spec={}), is_on=False) == (
-        "JobSet team-a/x has a queue label, but JobSets are off: it runs without quota"
+OTHERS = ("trainjob-v2", "statefulset", "deployment", "leaderworkerset", "pod", "pod-group-kueue", "volcano-torchx-ddp")
+
+
+@pytest.mark.parametrize("name", [*GOLDEN, *OTHERS])
+def test_object_of_a_kind_that_is_off_is_told_of(name):
+    found = document(name)
+    group, kind = found["apiVersion"].rpartition("/")[0], found["kind"]
+    found["metadata"] |= {
+        "namespace": "team-a",
+        "uid": "u",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+    }
+    found["metadata"].setdefault("labels", {}).setdefault("kueue.x-k8s.io/queue-name", "lq")
+    told = not_queued(
+        next(each for each in ON.gated if (each.group, each.kind) == (group, kind)), found, is_on=False, known=KNOWN
     )
+    assert told is not None
+    whose = f"{kind} team-a/{found['metadata']['name']}"
+    assert told.sentence == f"{whose} has a queue label, but {kind}s are off: it runs without quota"
 
 
 def test_object_in_an_excluded_namespace_is_told_of():
