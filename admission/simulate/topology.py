@@ -33,6 +33,7 @@ def placement_rules(gates: Mapping[str, bool]) -> Rules:
         mixed=gates.get("TASProfileMixed", True),
         balanced=gates.get("TASBalancedPlacement", False),
         prefers=gates.get("TASRespectNodeAffinityPreferred", False),
+        as_kueue=True,
     )
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import NodeState, PodRules
-from admission.engine.topology.placement import Placed, Question, Rules, place
-from admission.engine.topology.replacement import beyond, resize
+from admission.engine.topology.placement import NO_LEVEL, Placed, Question, Rules, place
+from admission.engine.topology.replacement import beyond, replace_node, resize
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
-from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
+from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
 from admission.model.workload import Requirement
 
 if TYPE_CHECKING:
@@ -209,6 +209,31 @@ def test_usage_on_a_node_that_was_away_counts_again():
     world.topologies.node_changed(first)
     text = 'topology "t" doesn\'t allow to fit any of 1 pod(s). Total nodes: 1; excluded: resource "cpu": 1'
     assert world.ask(asked) == text
+
+
+@pytest.mark.parametrize("unconstrained", [False, True])
+def test_slices_without_a_level_may_be_in_racks_of_any_block(unconstrained):
+    world = _racks(1)
+    asked = TopologyRequest(unconstrained=unconstrained, layers=(SliceLayer("rack", 2),))
+    placed = world.ask(Question(8, requests_of({"cpu": 4000}), asked, PodRules()))
+    assert isinstance(placed, Placed)
+    assert [pods for _, pods in placed.pods.domains] == [2, 2, 2, 2]
+
+
+def test_part_of_a_slice_gets_another_node_of_its_rack_though_only_slices_are_requested():
+    world = _racks(2)
+    tree = world.topologies.trees["f"]
+    asked = Question(2, requests_of({"cpu": 8000}), TopologyRequest(layers=(SliceLayer("rack", 2),)), PodRules())
+    present = TopologyAssignment((HOSTNAME,), (DomainCount(("n00000",), 1), DomainCount(("n00001",), 1)))
+    world.topologies.hold([PlacedPods("f", present, asked.requests)], 1)
+    more = NodeState("n9", {"pool": "a", "block": "b0", "rack": "r000", HOSTNAME: "n9"}, {"cpu": 8000, "pods": 10})
+    world.topologies.node_changed(more)
+    world.topologies.node_gone("n00000")
+    replaced = replace_node(tree, asked, present, "n00000", Rules())
+    assert isinstance(replaced, TopologyAssignment)
+    assert {values[0] for values, _ in replaced.domains} == {"n00001", "n9"}
+    # Kueue asks for a level that is not there once it has dropped the slices.
+    assert replace_node(tree, asked, present, "n00000", Rules(as_kueue=True)) == NO_LEVEL
 
 
 def _racks(nodes_in_each: int) -> World:

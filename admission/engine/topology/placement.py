@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.engine.topology.balanced import Balanced, balance
 from admission.engine.topology.counting import Demand, by_leader, by_slices, counts_of
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from admission.engine.topology.tree import Domain, Tree
     from admission.model.topology import TopologyRequest, Values
 
+NO_LEVEL: Final = "topology level not specified"
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -32,6 +34,8 @@ class Rules:
     """Whether pod sets with a preferred level are spread evenly over its domains (Kueue's TASBalancedPlacement)."""
     prefers: bool = False
     """Whether domains are preferred by the pods' preferred node affinity (Kueue's TASRespectNodeAffinityPreferred)."""
+    as_kueue: bool = False
+    """As `Policy.as_kueue`: find no other node for a part of a slice if slices are all that is requested."""
 
 
 class Question(NamedTuple):
@@ -87,10 +91,10 @@ def levels_of(tree: Tree, request: TopologyRequest | None) -> tuple[int, tuple[t
         return last, ((last, 1),)
     wanted = request.required or request.preferred
     if not wanted and not request.unconstrained and not request.layers:
-        return "topology level not specified"
+        return NO_LEVEL
     if wanted and wanted not in levels:
         return f"no requested topology level: {wanted}"
-    searched = levels.index(wanted) if wanted else last if request.unconstrained else 0
+    searched = levels.index(wanted) if wanted else 0 if request.layers else last
     if not request.layers:
         return searched, ((last, 1),)
     layers: list[tuple[int, int]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.engine.topology.placement import Search, levels_of
+from admission.engine.topology.placement import NO_LEVEL, Search, levels_of
 from admission.model.topology import DomainCount, TopologyAssignment
 
 if TYPE_CHECKING:
@@ -104,6 +104,9 @@ def _extended(
         within = next((domain for domain, count in sums.items() if not (count + amount) % size), ())
         dividing = [layer for layer in layers if not amount % layer[1]]
         layers = (dividing[-1] if dividing else (len(tree.levels) - 1, 1),)
+        asked = question.request
+        if rules.as_kueue and not dividing and asked is not None and not (asked.required or asked.preferred):
+            return NO_LEVEL  # without its slices the request names no level
     elif not within and question.request is not None and question.request.required and rest:
         within = tree.leaves[rest[0].values].values[: searched + 1]
     placed = Search(tree, question._replace(number=amount), rules, searched, layers, within).run()
