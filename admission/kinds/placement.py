@@ -9,7 +9,7 @@ import orjson
 
 from admission.engine.topology.nodes import NodeState, NodeTaint
 from admission.kinds import ranks, topology
-from admission.kinds.base import POD_OWNER
+from admission.kinds.base import KUEUE, MANAGED, POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _ENDED = ("Succeeded", "Failed")
 _OF_CONTAINER = ("resources", "restartPolicy")
 """The fields of a container that its requests follow from."""
+_OF_WORKLOAD = frozenset((WORKLOAD_UID, POD_OWNER, MANAGED, f"{KUEUE}podset"))
+"""Labels one of which the pods of a placed workload have; Kueue's if it has started them."""
 _NO_CONTEXT = NamespaceContext()
 
 
@@ -52,23 +54,28 @@ class SeenPod(NamedTuple):
 def node_state(manifest: Mapping[str, Any]) -> NodeState:
     """Return what placement knows about a node."""
     metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
-    ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in status.get("conditions") or ())
+    ready = [entry["status"] for entry in status.get("conditions") or () if entry["type"] == "Ready"]
     return NodeState(
         metadata["name"],
         metadata.get("labels") or {},
         {name: amount(name, value) for name, value in (status.get("allocatable") or {}).items()},
         tuple(NodeTaint(taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or ()),
-        ready=ready,
+        ready="True" in ready,
         unschedulable=bool(spec.get("unschedulable")),
+        reports=bool(ready),
     )
 
 
 def taken_by(manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, int]] | None:
     """Return node and requests of a pod that takes room on a node; None if it takes none beside its workload."""
-    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     annotations = manifest["metadata"].get("annotations") or {}
-    ended = status.get("phase") in _ENDED
-    if not spec.get("nodeName") or ended or not topology.PLACED_ANNOTATIONS.isdisjoint(annotations):
+    return _room_of(manifest) if topology.PLACED_ANNOTATIONS.isdisjoint(annotations) else None
+
+
+def _room_of(manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, int]] | None:
+    """Return node and requests of a pod; None: it is not bound to a node, or has ended."""
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in _ENDED:
         return None
     written = {field: spec[field] for field in ("resources", "overhead") if field in spec}
     for field in ("containers", "initContainers"):
@@ -92,13 +99,15 @@ def seen_pod(manifest: dict[str, Any]) -> SeenPod | None:
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     if (manifest.get("status") or {}).get("phase") in _ENDED:
         return None
-    taken = taken_by(manifest)
-    annotations = metadata.get("annotations") or {}
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     workload = pod_set = ""
     gates: tuple[str, ...] = ()
     placed = None
-    if taken is None and not topology.PLACED_ANNOTATIONS.isdisjoint(annotations):
-        labels = metadata.get("labels") or {}
+    if topology.PLACED_ANNOTATIONS.isdisjoint(annotations) or _OF_WORKLOAD.isdisjoint(labels):
+        # Whoever annotates a pod that no queue knows takes room on its node all the same.
+        taken = _room_of(manifest)
+    else:
+        taken = None
         workload = labels.get(WORKLOAD_UID) or labels.get(POD_OWNER) or ""
         if pod_set := annotations.get(topology.POD_SET, ""):
             gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())

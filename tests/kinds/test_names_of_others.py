@@ -33,7 +33,7 @@ KEYS = {
         kueue.x-k8s.io/job-min-parallelism kueue.x-k8s.io/job-completions-equal-parallelism kueue.x-k8s.io/job-uid
         kueue.x-k8s.io/pod-group-name kueue.x-k8s.io/pod-group-total-count kueue.x-k8s.io/pod-group-fast-admission
         kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/pod-group-pod-index
-        kueue.x-k8s.io/pod-group-pod-index-label kueue.x-k8s.io/pod-index-offset
+        kueue.x-k8s.io/pod-group-pod-index-label kueue.x-k8s.io/pod-index-offset kueue.x-k8s.io/podset
         kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology""",
     "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """
         volcano.sh/job-name volcano.sh/queue-name volcano.sh/hierarchy volcano.sh/hierarchy-weights
