@@ -1,6 +1,7 @@
 """Cost of a placement by topology: 100 to 10,000 nodes in three levels, in processor time of one core.
 
-Then preemption (`bench_topology_preemption`), and `sluice serve` beside the largest cluster (`bench_topology_cluster`).
+Then preemption (`bench_topology_preemption`), and `sluice serve` beside clusters of these sizes
+(`bench_topology_cluster`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`sluice serve` beside 10,000 nodes in three levels and 100,000 pods: admissions, failing nodes, ungating, restart.
+"""`sluice serve` beside 100 to 10,000 nodes in three levels, with ten pods each: admissions, ungating, restart.
 
 The sandbox (`large_sandbox`) has no controllers: the benchmark itself creates the pods of Jobs. What happens is seen by
-watches.
+watches. `serve`, sandbox and benchmark share the processors; the processor time of each is listed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import secrets
 import tempfile
 import time
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,10 @@ from tests.benchmarks.measure import Figure, at_least, at_most, cpu_seconds, pea
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-NODES = 10_000
-PODS = 100_000
+SIZES = (100, 1_000, 10_000)
+"""Numbers of nodes."""
+_PODS = 10
+"""Pods of others on each."""
 _JOBS = 1_000
 _UNGATED = 10_000
 _FAILING = 0.05
@@ -45,17 +47,22 @@ _JOBS_PATH = "/apis/batch/v1/namespaces/default/jobs"
 _PODS_PATH = "/api/v1/namespaces/default/pods"
 
 
-async def run(nodes: int = NODES, pods: int = PODS) -> list[Figure]:
-    """Measure all on SQLite."""
+async def run() -> list[Figure]:
+    """Measure clusters of all sizes. There are goals for the largest one."""
+    return [figure for nodes in SIZES for figure in await measured(nodes)]
+
+
+async def measured(nodes: int) -> list[Figure]:
+    """Measure one cluster, with SQLite."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         directory = Path(folder)
         async with (
-            large_sandbox(directory, nodes=nodes, pods=pods),
+            large_sandbox(directory, nodes=nodes, pods=_PODS * nodes) as sandbox,
             Client.from_kubeconfig(str(directory / "admin")) as admin,
         ):
-            bench = _Bench(admin, directory, nodes)
+            bench = _Bench(admin, directory, nodes, sandbox)
             async with alongside(bench.jobs.follow()), alongside(bench.pods.follow()):
-                return [figure async for figure in bench.figures()]
+                return [figure async for figure in bench.figures(judged=nodes == max(SIZES))]
 
 
 @dataclass
@@ -77,10 +84,32 @@ class _Watched:
 
     async def until(self, names: Iterable[str]) -> None:
         """Wait until all these objects are done."""
-        left = set(names)
-        while left := left - self.done.keys():
+        for name in names:
+            while name not in self.done:
+                self._more.clear()
+                await self._more.wait()
+
+    async def any(self) -> None:
+        """Wait until one object is done."""
+        while not self.done:
             self._more.clear()
             await self._more.wait()
+
+
+@dataclass
+class _Spent:
+    """What something took."""
+
+    number: int
+    """How often it happened; 0: it is not divided."""
+    seconds: float = 0.0
+    processor: dict[str, float] = field(default_factory=dict)
+    """Processor time in seconds by process."""
+
+    def figure(self) -> Figure:
+        unit, factor = ("ms", 1000 / self.number) if self.number else ("s", 1.0)
+        used = (f"{name} {factor * seconds:.2f} {unit}" for name, seconds in self.processor.items())
+        return Figure(f"processor time{' of each' if self.number else ''}", ", ".join(used))
 
 
 @dataclass
@@ -88,6 +117,10 @@ class _Bench:
     admin: Client
     directory: Path
     nodes: int
+    sandbox: int
+    """Its pid."""
+    serve: int | None = None
+    """The pid of `sluice serve`."""
 
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.directory / 'sluice.db'}"
@@ -133,48 +166,78 @@ class _Bench:
         environment = {"SLUICE_ADMIN_TOKEN": secrets.token_hex(16)}
         log = self.directory / "serve.log"
         async with sluice("Sluice", *arguments, log=log, environment=environment) as child, guarded(child):
+            self.serve = child.process.pid
             yield child.process.pid
+        self.serve = None
 
-    async def figures(self) -> AsyncIterator[Figure]:
-        """Yield all figures."""
+    async def figures(self, *, judged: bool) -> AsyncIterator[Figure]:
+        """Yield all figures; those of goals if `judged`."""
+        async for figure in self._figures():
+            yield replace(figure, what=f"{self.nodes:,} nodes: {figure.what}", met=figure.met if judged else None)
+
+    async def _figures(self) -> AsyncIterator[Figure]:
         bare = await self.memory_without_topology()
-        size = f"{self.nodes:,} nodes, "
-        async with self.timed_start() as (pid, seconds, cpu):
-            yield at_most(f"{size}first start until a Job is placed", seconds, 20, "s", digits=1)
-            yield Figure("of which processor time of `sluice serve`", f"{cpu:.1f} s")
+        async with self.timed_start("first start until a Job is placed") as (pid, figures):
+            for figure in figures:
+                yield figure
             yield at_most("memory of trees, nodes and pods", resident_mib(pid) - bare, 400, "MiB", digits=0)
-            async for figure in self.bursts(pid):
-                yield figure
-            async for figure in self.ungating(pid):
-                yield figure
+            for what, disturbed in (("", False), (", while 5 % of the nodes fail a minute", True)):
+                async with self.spent(_JOBS) as spent, AsyncExitStack() as stack:
+                    if disturbed:
+                        await stack.enter_async_context(alongside(self.failing_nodes()))
+                    await self.burst()
+                what = f"burst of {_JOBS} Jobs of 8 pods in a rack{what}"
+                yield at_least(what, _JOBS / spent.seconds, 100, "admissions/s")
+                yield spent.figure()
+            large = f"large-{next(self.numbers)}"
+            await self.create([_job(large, pods=_UNGATED, level="", indexed=True)])
+            await self.jobs.until([large])
             yield at_most("memory with workloads and what they left", resident_mib(pid) - bare, 400, "MiB", digits=0)
             yield Figure("memory of `sluice serve` at its highest", f"{peak_mib(pid):.0f} MiB")
-        async with self.timed_start() as (_, seconds, cpu):
-            yield at_most(f"restart with {2 * _JOBS} workloads until a Job is placed", seconds, 20, "s", digits=1)
-            yield Figure("of which processor time of `sluice serve`", f"{cpu:.1f} s")
+        async with self.timed_start(f"restart with {2 * _JOBS} workloads until a Job is placed") as (_, figures):
+            for figure in figures:
+                yield figure
+        for figure in await self.ungated(large):
+            yield figure
 
     @asynccontextmanager
-    async def timed_start(self) -> AsyncIterator[tuple[int, float, float]]:
-        """Start `serve` with one Job more; gives the pid, and the seconds until that is placed, also of processor."""
+    async def timed_start(self, what: str) -> AsyncIterator[tuple[int, list[Figure]]]:
+        """Start `serve` with one Job more; gives the pid, and how long that took until it was placed."""
         name = f"first-{next(self.numbers)}"
         await self.create([_job(name)])
-        began = time.perf_counter()
-        async with self.serving() as pid:
-            await self.jobs.until([name])
-            yield pid, time.perf_counter() - began, cpu_seconds(pid)
+        async with AsyncExitStack() as stack:
+            async with self.spent() as spent:
+                pid = await stack.enter_async_context(self.serving())
+                await self.jobs.until([name])
+            yield pid, [at_most(what, spent.seconds, 20, "s", digits=1), spent.figure()]
 
-    async def bursts(self, pid: int) -> AsyncIterator[Figure]:
-        """Yield the rate at which Jobs that need a rack are admitted, also while nodes fail."""
-        for what, disturbed in (("", False), (", while 5 % of the nodes fail a minute", True)):
-            cpu, began = cpu_seconds(pid), time.perf_counter()
-            if disturbed:
-                async with alongside(self.failing_nodes()):
-                    await self.burst()
-            else:
-                await self.burst()
-            seconds, cpu = time.perf_counter() - began, cpu_seconds(pid) - cpu
-            yield at_least(f"burst of {_JOBS} Jobs of 8 pods in a rack{what}", _JOBS / seconds, 100, "admissions/s")
-            yield Figure("processor time of `sluice serve` for each", f"{1000 * cpu / _JOBS:.2f} ms")
+    async def ungated(self, name: str) -> list[Figure]:
+        """Measure how fast gated pods of one Job, which are there when `serve` starts, get their nodes."""
+        pods = [_pod_of(self.jobs.done[name], number) for number in range(_UNGATED)]
+        await self.create(pods, _PODS_PATH)
+        names = [pod["metadata"]["name"] for pod in pods]
+        async with self.serving():
+            await self.pods.any()
+            async with self.spent(_UNGATED) as spent:
+                await self.pods.until(names)
+        rate = at_least(f"pods of a Job of {_UNGATED}, ungated after a start", _UNGATED / spent.seconds, 1000, "pods/s")
+        return [rate, spent.figure()]
+
+    @asynccontextmanager
+    async def spent(self, number: int = 0) -> AsyncIterator[_Spent]:
+        """Measure the duration of the block, and the processor time that each process used meanwhile.
+
+        `number` of things that happen in it; 0: it is not divided.
+        """
+        spent = _Spent(number)
+        before, began = self._processor(), time.perf_counter()
+        yield spent
+        spent.seconds = time.perf_counter() - began
+        spent.processor = {name: used - before.get(name, 0.0) for name, used in self._processor().items()}
+
+    def _processor(self) -> dict[str, float]:
+        serve = cpu_seconds(self.serve) if self.serve is not None else 0.0
+        return {"`serve`": serve, "sandbox": cpu_seconds(self.sandbox), "benchmark": time.process_time()}
 
     async def burst(self) -> None:
         names = [f"burst-{next(self.numbers)}" for _ in range(_JOBS)]
@@ -195,21 +258,6 @@ class _Bench:
 
     async def ready(self, name: str, status: str) -> None:
         await self.admin.patch(f"/api/v1/nodes/{name}/status", readiness(status))
-
-    async def ungating(self, pid: int) -> AsyncIterator[Figure]:
-        """Yield how fast gated pods of one Job get their nodes."""
-        name = f"large-{next(self.numbers)}"
-        await self.create([_job(name, pods=_UNGATED, level="", indexed=True)])
-        await self.jobs.until([name])
-        pods = [_pod_of(self.jobs.done[name], number) for number in range(_UNGATED)]
-        cpu, began = cpu_seconds(pid), time.perf_counter()
-        await self.create(pods, _PODS_PATH)
-        created = time.perf_counter() - began
-        await self.pods.until(pod["metadata"]["name"] for pod in pods)
-        seconds, cpu = time.perf_counter() - began, cpu_seconds(pid) - cpu
-        yield at_least(f"pods of a Job of {_UNGATED}, created and ungated", _UNGATED / seconds, 1000, "pods/s")
-        yield Figure("of which the benchmark created them in", f"{created:.1f} of {seconds:.1f} s")
-        yield Figure("processor time of `sluice serve` for each pod", f"{1000 * cpu / _UNGATED:.2f} ms")
 
 
 def _gated(pod: dict[str, Any]) -> bool:

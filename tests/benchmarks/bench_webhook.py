@@ -18,6 +18,7 @@ import aiohttp
 import orjson
 
 from admission.cli.demo.plan import job_document, queue_documents, three_teams
+from admission.kinds.topology import REQUIRED_KEY
 from tests.benchmarks.measure import REPOSITORY, Figure, Running, at_most, children, percentile, resident_mib, running
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ async def run() -> list[Figure]:
             context = ssl.create_default_context(cadata=authority)
             connector = aiohttp.TCPConnector(ssl=context, limit=32, keepalive_timeout=60)
             reviews = [_review(job_document(plan, job), number) for number, job in enumerate(plan.jobs)]
+            placed = [_review(_placed(job_document(plan, job)), number) for number, job in enumerate(plan.jobs)]
             async with aiohttp.ClientSession(connector=connector) as session:
                 quiet = await _paced(session, url, reviews, _SECONDS)
+                by_topology = await _paced(session, url, placed, _SECONDS)
                 with _stopped(sluice):
                     stopped = await _paced(session, url, reviews, _STOPPED_SECONDS)
                 async with _disturbed(sluice):
@@ -52,6 +55,7 @@ async def run() -> list[Figure]:
         Figure("webhook p50", f"{1000 * percentile(quiet, 0.50):.2f} ms"),
         at_most("webhook p99", 1000 * percentile(quiet, 0.99), 5, "ms"),
         Figure("webhook longest", f"{1000 * max(quiet):.2f} ms"),
+        at_most("p99 of Jobs with a topology request", 1000 * percentile(by_topology, 0.99), 5, "ms"),
         at_most(f"p99, serve stopped for {_STOPPED_SECONDS} s", 1000 * percentile(stopped, 0.99), 25, "ms"),
         Figure("longest", f"{1000 * max(stopped):.2f} ms"),
         at_most("p99, the API under YAML of 3 MB", 1000 * percentile(disturbed, 0.99), 25, "ms"),
@@ -94,6 +98,11 @@ async def _mutating_webhook(client: Client) -> tuple[str, str]:
     (configuration,) = answer["items"]
     target = configuration["webhooks"][0]["clientConfig"]
     return target["url"], base64.b64decode(target["caBundle"]).decode()
+
+
+def _placed(job: dict[str, Any]) -> dict[str, Any]:
+    job["spec"]["template"].setdefault("metadata", {})["annotations"] = {REQUIRED_KEY: "rack"}
+    return job
 
 
 def _review(job: dict[str, Any], number: int) -> bytes:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 GPU = "nvidia.com/gpu"
 _IN_RACK, _RACKS_IN_BLOCK = 16, 40
+_ROOM = 10_000
+"""Number of nodes of 8 GPUs each whose room a smaller cluster has, too, on larger nodes."""
 
 
 @asynccontextmanager
-async def large_sandbox(directory: Path, *, nodes: int, pods: int) -> AsyncIterator[None]:
-    """Run it for the duration of the block, which begins when it is filled."""
+async def large_sandbox(directory: Path, *, nodes: int, pods: int) -> AsyncIterator[int]:
+    """Run it for the duration of the block, which begins when it is filled; gives its pid."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.benchmarks.large_sandbox", str(directory), str(nodes), str(pods)),
         stdin=asyncio.subprocess.PIPE,
@@ -37,7 +39,7 @@ async def large_sandbox(directory: Path, *, nodes: int, pods: int) -> AsyncItera
     assert process.stdout is not None
     try:
         assert await process.stdout.readline(), "the sandbox has ended"
-        yield
+        yield process.pid
     finally:
         process.stdin.close()
         await process.wait()
@@ -54,12 +56,13 @@ async def _run(directory: Path, nodes: int, pods: int) -> None:
 
 async def _fill(admin: LocalClient, nodes: int, pods: int) -> None:
     for number in range(nodes):
-        node = await admin.create("nodes", "", _node(number))
+        node = await admin.create("nodes", "", _node(number, nodes))
         name = node["metadata"]["name"]
         await admin.patch("nodes", "", name, {"spec": {"taints": None}})  # it has that of a node that is not ready
         await admin.patch("nodes", "", name, readiness("True"), subresource="status")
+    await admin.create("namespaces", "", {"metadata": {"name": "agents"}})
     for number in range(pods):
-        await admin.create("pods", "default", _pod(number, number % nodes))
+        await admin.create("pods", "agents", _pod(number, number % nodes))
 
 
 def readiness(status: str) -> dict[str, Any]:
@@ -67,10 +70,11 @@ def readiness(status: str) -> dict[str, Any]:
     return {"status": {"conditions": [{"type": "Ready", "status": status}]}}
 
 
-def _node(number: int) -> dict[str, Any]:
+def _node(number: int, nodes: int) -> dict[str, Any]:
     rack, name = number // _IN_RACK, f"node-{number:05}"
     labels = {"pool": "gpu", "block": f"block-{rack // _RACKS_IN_BLOCK:02}", "rack": f"rack-{rack:03}", HOSTNAME: name}
-    amounts = {GPU: "8", "cpu": "96", "memory": "1Ti", "pods": "110"}
+    times = max(1, _ROOM // nodes)
+    amounts = {GPU: str(8 * times), "cpu": str(96 * times), "memory": f"{times}Ti", "pods": str(110 * times)}
     return {"metadata": {"name": name, "labels": labels}, "status": {"capacity": amounts, "allocatable": amounts}}
 
 
