@@ -393,8 +393,6 @@ class Controller:
         self._state.quota_freed, self._state.arrivals = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
-        for reassigned in decisions.reassigned:
-            self._leader.failed_nodes.replaced(reassigned.workload.uid)
         self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
         if not self._isolate_failed():
             return

@@ -73,15 +73,14 @@ class Leader:
             sender=sender,
             events=events,
         )
-        self.ungating = Ungating(self.reconciler, nodes_and_pods, client, sender)
-        self.failed_nodes = FailedNodes(self.reconciler, nodes_and_pods)
+        self.ungating = Ungating(self.reconciler, nodes_and_pods, client, sender, inbox.wake)
         self.dispatcher = Dispatcher(
             self.reconciler,
             self.children,
             self.groups,
             self.requests,
             self.ungating,
-            self.failed_nodes,
+            FailedNodes(self.reconciler, nodes_and_pods),
             sender,
             faults,
         )

@@ -31,7 +31,7 @@ from admission.engine.topology.second_pass import SecondPass
 from admission.engine.topology.state import Topologies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from admission.engine.clusterqueue import ClusterQueue, Held
@@ -311,6 +311,16 @@ class Engine:
         woken = registry.wake_at() if registry.asleep or registry.policies.refused or registry.forest.guarded else None
         again = registry.placed.due_at() if registry.placed is not None else None
         return min((at for at in (woken, again, *delays) if at is not None), default=None)
+
+    def placed_on(self, hostname: str) -> Collection[str]:
+        """Return the uids of the workloads that hold quota for pods on this node."""
+        placed = self._registry.placed
+        return () if placed is None else placed.on(hostname)
+
+    def failed_nodes(self, uid: str) -> tuple[str, ...]:
+        """Return the failed nodes that the last `NodesFailed` of a workload has named, until there are other ones."""
+        placed = self._registry.placed
+        return () if placed is None else placed.failed_nodes(uid)
 
     @property
     def is_placing_again(self) -> bool:

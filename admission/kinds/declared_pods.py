@@ -42,7 +42,6 @@ MOST_POD_SETS: Final = 32
 LONGEST_NAME: Final = 32
 """Maximum length of a name, in characters: shorter than computed names in groups without a declaration."""
 _FIELDS: Final = {"name": str, "count": int, "requests": dict, "nodeSelector": dict, "tolerations": list}
-_TOLERATION: Final = ("key", "operator", "value", "effect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,9 @@ def _declared(item: Any, where: str) -> DeclaredPodSet:
 
 
 def _toleration(item: Mapping[str, str]) -> Toleration:
-    fields = {key: item[key] for key in _TOLERATION if item.get(key)}
-    return Toleration(**fields)
+    return Toleration(
+        item.get("key") or "", item.get("operator") or "Equal", item.get("value") or "", item.get("effect") or ""
+    )
 
 
 def completed(pod_sets: Iterable[DeclaredPodSet], pods: Sequence[Object], context: NamespaceContext) -> Completed:

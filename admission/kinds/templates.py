@@ -234,7 +234,11 @@ def _merge(selector: dict[str, str], added: Mapping[str, str], path: str, field:
 
 def _toleration(item: Mapping[str, Any]) -> Toleration:
     return Toleration(
-        item.get("key") or "", item.get("operator") or "Equal", item.get("value") or "", item.get("effect") or ""
+        item.get("key") or "",
+        item.get("operator") or "Equal",
+        item.get("value") or "",
+        item.get("effect") or "",
+        item.get("tolerationSeconds"),
     )
 
 

@@ -17,7 +17,7 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
     if pod_set.node_selector:
         document["nodeSelector"] = dict(pod_set.node_selector)
     if pod_set.tolerations:
-        document["tolerations"] = [[t.key, t.operator, t.value, t.effect] for t in pod_set.tolerations]
+        document["tolerations"] = list(map(_toleration_document, pod_set.tolerations))
     if pod_set.affinity is not None:
         document["affinity"] = list(map(_term_document, pod_set.affinity))
     if pod_set.preferences:
@@ -51,6 +51,11 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         optional=tuple(spec.get("optional", ())),
         learned=spec.get("learned", {}),
     )
+
+
+def _toleration_document(toleration: Toleration) -> list[Any]:
+    limit = [] if toleration.toleration_seconds is None else [toleration.toleration_seconds]
+    return [toleration.key, toleration.operator, toleration.value, toleration.effect, *limit]
 
 
 def _term_document(term: Sequence[Requirement]) -> list[list[Any]]:

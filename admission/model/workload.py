@@ -26,6 +26,8 @@ class Toleration:
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
+    """For how long pods stay beside a taint with effect NoExecute; None: without limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,8 @@ class NodeEvents:
                 tolerations += self._tolerations.get(flavor, ())
             if pod_set.name in added:
                 tolerations += added[pod_set.name].tolerations
-            if untolerated(node.taints, tuple(tolerations)) is not None:
+            lasting = tuple(each for each in tolerations if each.toleration_seconds is None)
+            if untolerated(node.taints, lasting) is not None:
                 return True
         return False
 
@@ -156,4 +157,10 @@ def _changed(manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Case:
 
 
 def _toleration(item: Mapping[str, Any]) -> Toleration:
-    return Toleration(item.get("key", ""), item.get("operator", "Equal"), item.get("value", ""), item.get("effect", ""))
+    return Toleration(
+        item.get("key", ""),
+        item.get("operator", "Equal"),
+        item.get("value", ""),
+        item.get("effect", ""),
+        item.get("tolerationSeconds"),
+    )

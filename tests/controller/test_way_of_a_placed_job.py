@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from job_examples import admission_check, asks, is_gated, job, runs
-from topology_examples import HOSTNAME, bound, gpu_node, placed_job, pods_of, queues_by, racks, racks_of
+from topology_examples import HOSTNAME, REQUIRED, bound, gpu_node, placed_job, pods_of, queues_by, racks, racks_of
 
 REFUSES_EVERY_SECOND_NODE = {
     "metadata": {"name": "half"},
@@ -84,6 +84,22 @@ async def test_pods_of_others_take_room(world):
     await world.record("waits", "pending", reason="WaitingForQuota")
     await world.user.delete("pods", "team-b", "other-0")
     assert racks_of(await bound(world, "waits", 3)) == {"a1"}
+
+
+async def test_pods_of_others_take_room_though_they_are_annotated_as_if_they_were_placed(world):
+    await racks(world, 1, "a1")
+    await world.user.create("pods", "team-b", {
+        "metadata": {"name": "other", "annotations": {REQUIRED: "rack"}},
+        "spec": {
+            "nodeName": "a1-0",
+            "containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": "2"}}}],
+        },
+    })  # fmt: skip
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    await world.submit(placed_job("train", 3))
+    record = await world.record("train", "pending", reason="TopologyPlacementFailed")
+    assert "allows to fit only 2 out of 3 pod(s)" in record.message
 
 
 async def test_a_node_that_is_added_gives_room(world):
@@ -211,6 +227,55 @@ async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     assert stay <= {pod["metadata"]["uid"] for pod in pods_of(world, "train")}
     history = await world.history("train")
     assert any(reason == "NodeReplaced" and failing in message for reason, message in history), history
+
+
+@pytest.mark.costly
+async def test_nodes_whose_hostname_is_not_their_name_are_no_failed_ones(world):
+    for number in range(3):
+        made = gpu_node(f"a1-{number}", "a1")
+        made["metadata"]["labels"][HOSTNAME] = f"host-{number}"
+        await world.user.create("nodes", "", made)
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    made = placed_job("train", 8, indexed=True)
+    made["spec"]["backoffLimit"] = 100
+    await world.submit(made)
+    pods = await bound(world, "train", 8)
+    await world.user.patch("nodes", "", "a1-2", {"metadata": {"labels": {"any": "change"}}})
+    await fail(world, failing := pods[0]["spec"]["nodeName"])
+
+    async def moved() -> bool:
+        nodes = {pod["spec"].get("nodeName") for pod in pods_of(world, "train")}
+        return len(pods_of(world, "train")) == 8 and None not in nodes and failing not in nodes
+
+    await world.eventually(moved)
+    history = await world.history("train")
+    assert [reason for reason, _ in history if reason in ("NodeReplaced", "NodeFailures")] == ["NodeReplaced"]
+
+
+@pytest.mark.parametrize("limit", [None, 300])
+async def test_a_taint_is_no_failure_if_pods_tolerate_it_without_limit(world, limit):
+    await racks(world, 3, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    made = placed_job("train", 2, cpu="4")
+    made["spec"]["backoffLimit"] = 100
+    tolerated = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}
+    made["spec"]["template"]["spec"]["tolerations"] = [
+        tolerated if limit is None else {**tolerated, "tolerationSeconds": limit}
+    ]
+    await world.submit(made)
+    tainted = (await bound(world, "train", 2))[0]["spec"]["nodeName"]
+    before = (await world.record("train", "admitted")).admission
+    taints = world.user.get("nodes", "", tainted)["spec"]["taints"]
+    taint = {"key": "maintenance", "effect": "NoExecute"}
+    await world.user.patch("nodes", "", tainted, {"spec": {"taints": [*taints, taint]}})
+    for pod in pods_of(world, "train"):
+        if pod["spec"]["nodeName"] == tainted:
+            await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    pods = await bound(world, "train", 2)
+    assert ((await world.record("train", "admitted")).admission == before) is (limit is None)
+    assert any(pod["spec"]["nodeName"] == tainted for pod in pods) is (limit is None)
 
 
 @pytest.mark.costly

@@ -92,6 +92,15 @@ def test_room_of_a_finished_workload_is_free(engine):
     assert [admit.workload.name for admit in engine.settle(2.0).admitted] == ["ww"]
 
 
+@pytest.mark.parametrize(("where", "cpu"), [("a1", 500), ("b1", 2000)])
+def test_workload_starts_when_a_pod_of_others_becomes_smaller_or_moves(engine, where, cpu):
+    engine.observe(PodBound("other", "a1", {"cpu": 2000}), now=0.0)
+    engine.observe(WorkloadPending(workload("w", 3, TopologyRequest(required="rack"))), now=1.0)
+    assert not engine.settle(1.0).admitted
+    engine.observe(PodBound("other", where, {"cpu": cpu}), now=2.0)
+    assert [admit.workload.name for admit in engine.settle(2.0).admitted] == ["w"]
+
+
 def test_workload_preempts_for_room_though_quota_is_free(engine):
     engine.observe(WorkloadPending(workload("w", 6, TopologyRequest(unconstrained=True))), now=1.0)
     engine.settle(1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -121,10 +121,17 @@ class NodesAndPodsChanged:
 
     events: list[TopologyEvent]
     """For the engine."""
-    nodes: set[str]
-    """Names of the nodes among them."""
-    workloads: set[str]
-    """Uids of the placed workloads whose pods have changed."""
+    nodes: set[str] = field(default_factory=set)
+    """Hostnames of the nodes among them."""
+    pods: set[tuple[str, str]] = field(default_factory=set)
+    """(uid of a placed workload, hostname of the node) of the pods among them; "": they are sent to no node."""
+    complete: bool = False
+    """Whether these are all that exist."""
+
+    @property
+    def workloads(self) -> set[str]:
+        """Uids of the placed workloads whose pods have changed."""
+        return {uid for uid, _ in self.pods}
 
 
 Message: TypeAlias = (

@@ -185,7 +185,7 @@ def _additions(updates: Iterable[PodSetUpdate]) -> dict[str, PodAdditions]:
     found: dict[str, PodAdditions] = {}
     for update in updates:
         before = found.get(update.name, PodAdditions({}))
-        added = (Toleration(each.key, each.operator, each.value, each.effect) for each in update.tolerations)
+        added = (Toleration(**each.model_dump()) for each in update.tolerations)
         selector = {**before.node_selector, **update.node_selector}
         found[update.name] = PodAdditions(selector, (*before.tolerations, *added))
     return found

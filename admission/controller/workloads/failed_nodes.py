@@ -1,8 +1,9 @@
 """Failed nodes of workloads that are placed on single nodes: which have failed, and what follows.
 
 Rules and messages are Kueue's (TASReplaceNodeOnPodTermination, TASReplaceNodeOnNodeTaints, TASFailedNodeReplacement):
-a node that is gone has failed at once; one that is not ready, or has a taint that the pods do not tolerate, when no pod
-of the workload is left on it. The engine then looks for another node. If two have failed, the workload is evicted.
+a node that is gone, or has no condition Ready, has failed at once; one that is not ready, or has a taint that the pods
+do not tolerate without limit, when no pod of the workload is left on it. The engine then looks for another node. If two
+have failed, the workload is evicted.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from admission.controller.workloads.triggers import NodesLost
 from admission.engine.events import NodesFailed
 from admission.engine.topology.nodes import untolerated
+from admission.engine.topology.replacement import on_node
 from admission.model.topology import HOSTNAME
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterable
 
     from admission.controller.state.inbox import NodesAndPodsChanged
     from admission.controller.state.tracked import Tracked
@@ -36,67 +38,71 @@ class FailedNodes:
     def __init__(self, reconciler: Reconciler, view: NodesAndPods) -> None:
         self._reconciler = reconciler
         self._view = view
-        self._known: dict[str, tuple[str, ...]] = {}
-        """Failed nodes by uid of the workload, as the engine knows them."""
 
     def changed(self, message: NodesAndPodsChanged) -> None:
-        """Judge the workloads whose nodes or pods have changed."""
-        registry = self._reconciler.state.registry
-        for tracked in list(registry) if message.nodes else map(registry.get, message.workloads):
-            if tracked is None:
-                continue
-            if tracked.record.state is not State.ADMITTED:
-                self._known.pop(tracked.uid, None)
-            elif tracked.uid in message.workloads or self._has_any(tracked, message.nodes):
-                with self._reconciler.isolation.of(tracked.uid):
-                    self._judge(tracked)
+        """Judge the nodes that have changed, or whose pods have, for the workloads with pods there."""
+        state = self._reconciler.state
+        if message.complete:
+            concerned = {tracked.uid: _hostnames(tracked) for tracked in state.registry}
+        else:
+            concerned = {}
+            for name in sorted(message.nodes):
+                for uid in state.engine.placed_on(name):
+                    concerned.setdefault(uid, {})[name] = None
+            for uid, name in sorted(message.pods):
+                if name:
+                    concerned.setdefault(uid, {})[name] = None
+        for uid in sorted(concerned):
+            tracked = state.registry.get(uid)
+            if tracked is not None and tracked.record.state is State.ADMITTED:
+                with self._reconciler.isolation.of(uid):
+                    self._judge(tracked, concerned[uid])
 
-    def _has_any(self, tracked: Tracked, nodes: Container[str]) -> bool:
-        """Whether the workload is placed on one of these nodes, or on one that does not exist."""
-        known = self._view.nodes
-        return any(values[-1] in nodes or values[-1] not in known for values in _values(_placed(tracked)))
-
-    def _judge(self, tracked: Tracked) -> None:
-        placed = _placed(tracked)
-        names = dict.fromkeys(values[-1] for values in _values(placed))
-        failed = tuple(name for name in names if self._has_failed(tracked, placed, name))
-        known = self._known.get(tracked.uid, ())
+    def _judge(self, tracked: Tracked, names: Iterable[str]) -> None:
+        """Judge these nodes for a workload. One on which it has no place has failed for a pod that is sent there."""
+        engine = self._reconciler.state.engine
+        known = engine.failed_nodes(tracked.uid)
+        failed = [name for name in known if name not in names]
+        for name in names:
+            if tracked.uid not in engine.placed_on(name):
+                if self._is_stuck(tracked, name):
+                    self._reconciler.handle(tracked, NodesLost(_STUCK.format(name)))
+                    return
+            elif self._has_failed(tracked, name):
+                failed.append(name)
         if set(failed) == set(known):
             return
-        self._known[tracked.uid] = failed
         if len(failed) > 1:
             both = [*(name for name in known if name in failed), *(name for name in failed if name not in known)]
             self._reconciler.handle(tracked, NodesLost(f"{_SEVERAL}{', '.join(both)}"))
         elif failed and self._is_stuck(tracked, failed[0]):
             self._reconciler.handle(tracked, NodesLost(_STUCK.format(failed[0])))
         else:
-            self._reconciler.state.observe(NodesFailed(tracked.uid, failed))
+            self._reconciler.state.observe(NodesFailed(tracked.uid, tuple(failed)))
 
-    def _has_failed(self, tracked: Tracked, placed: list[PodSetAssignment], name: str) -> bool:
-        node = self._view.nodes.get(name)
-        if node is None:
+    def _has_failed(self, tracked: Tracked, name: str) -> bool:
+        node = self._view.hosts.get(name)
+        if node is None or not node.reports:
             return True
-        if node.ready and not self._repels(tracked, placed, node):
+        if node.ready and not (node.taints and self._repels(tracked, node)):
             return False
-        return not any(pod.node == name and not pod.deleting for pod in self._view.pods_of(tracked.uid))
+        pods = self._view.pods_of(tracked.record.workload)
+        return not any(pod.node == node.name and not pod.deleting for pod in pods)
 
     def _is_stuck(self, tracked: Tracked, name: str) -> bool:
         """Whether a pod is to run on the node, and not bound to it: its node selector cannot be changed any more."""
+        pod_sets = {each.name for each in _placed(tracked)}
         return any(
             not pod.node and not pod.deleting and not pod.placed.gated and pod.placed.selector.get(HOSTNAME) == name
-            for pod in self._view.pods_of(tracked.uid)
-            if pod.placed is not None
+            for pod in self._view.pods_of(tracked.record.workload)
+            if pod.placed is not None and pod.pod_set in pod_sets
         )
 
-    def _repels(self, tracked: Tracked, placed: list[PodSetAssignment], node: NodeState) -> bool:
-        """Whether a taint of the node keeps pods of one of these pod sets away that are placed on it."""
-        if not node.taints:
-            return False
+    def _repels(self, tracked: Tracked, node: NodeState) -> bool:
+        """Whether a taint of the node keeps pods of one of the pod sets away that are placed on it."""
         flavors = self._reconciler.environment.context.flavors
         pod_sets = {pod_set.name: pod_set for pod_set in tracked.record.workload.pod_sets}
-        for assignment in placed:
-            if assignment.topology is None or all(values[-1] != node.name for values, _ in assignment.topology.domains):
-                continue
+        for assignment in _placed(tracked):
             tolerations: list[Toleration | FlavorToleration] = [
                 *pod_sets[assignment.name].tolerations,
                 *(
@@ -112,13 +118,11 @@ class FailedNodes:
                     for toleration in update.tolerations
                 ),
             ]
-            if untolerated(node.taints, tuple(tolerations)) is not None:
+            lasting = tuple(each for each in tolerations if each.toleration_seconds is None)
+            placed = assignment.topology
+            if placed is not None and untolerated(node.taints, lasting) and on_node(placed, node.hostname):
                 return True
         return False
-
-    def replaced(self, uid: str) -> None:
-        """The engine has found another node for the pods on the failed one."""
-        self._known.pop(uid, None)
 
 
 def _placed(tracked: Tracked) -> list[PodSetAssignment]:
@@ -129,7 +133,7 @@ def _placed(tracked: Tracked) -> list[PodSetAssignment]:
     return [each for each in admission.pod_sets if each.topology is not None and each.topology.levels[-1] == HOSTNAME]
 
 
-def _values(placed: list[PodSetAssignment]) -> Iterator[tuple[str, ...]]:
-    for assignment in placed:
-        if assignment.topology is not None:
-            yield from (values for values, _ in assignment.topology.domains)
+def _hostnames(tracked: Tracked) -> dict[str, None]:
+    """Return the nodes on which the workload is placed."""
+    assignments = (each.topology for each in _placed(tracked))
+    return {values[-1]: None for each in assignments if each is not None for values, _ in each.domains}

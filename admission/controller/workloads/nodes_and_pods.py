@@ -15,6 +15,7 @@ from admission.controller.state.inbox import NodesAndPodsChanged
 from admission.controller.state.tracked import is_older
 from admission.engine.events import NodeChanged, NodeDeleted, PodBound, PodEnded
 from admission.kinds.placement import node_state, seen_pod
+from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from admission.engine.topology.nodes import NodeState
     from admission.kinds.placement import SeenPod
     from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Workload
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +45,10 @@ class NodesAndPods:
         self._pods = Informer(client, _PODS, field_selector=_NOT_TERMINATED)
         self._wanted = asyncio.Event()
         self._complete = False
-        self.nodes: dict[str, NodeState] = {}
+        self._known: dict[str, NodeState] = {}
         """By name."""
+        self.hosts: dict[str, NodeState] = {}
+        """By the label of the hostname, which assignments name: it may differ from the node's name."""
         self.pods: dict[str, SeenPod] = {}
         """By uid."""
         self._of: dict[str, dict[str, SeenPod]] = {}
@@ -55,9 +59,10 @@ class NodesAndPods:
         if not self._wanted.is_set() and any(flavor.spec.topology_name for flavor in flavors.values()):
             self._wanted.set()
 
-    def pods_of(self, workload: str) -> list[SeenPod]:
-        """Return the pods of a placed workload, by its uid."""
-        return list(self._of.get(workload, {}).values())
+    def pods_of(self, workload: Workload) -> list[SeenPod]:
+        """Return the pods of a placed workload. Those of other namespaces only claim to be."""
+        namespace = f"{workload.namespace}/"
+        return [pod for pod in self._of.get(workload.uid, {}).values() if pod.key.startswith(namespace)]
 
     async def run(self) -> None:
         """Watch until cancelled, as soon as that is wanted."""
@@ -75,39 +80,56 @@ class NodesAndPods:
     def report(self) -> None:
         """Have everything that is known passed to a new engine."""
         if self._complete:
-            self._inbox.put(NodesAndPodsChanged([*self._events()], set(self.nodes), set(self._of)))
+            pods = {(uid, "") for uid in self._of}
+            self._inbox.put(NodesAndPodsChanged([*self._events()], pods=pods, complete=True))
 
     def _events(self) -> Iterator[TopologyEvent]:
         for pod in self.pods.values():
             if pod.requests is not None:
                 yield PodBound(pod.uid, pod.node, pod.requests)
-        for node in self.nodes.values():
+        for node in self._known.values():
             yield NodeChanged(node)
 
     async def _watch(self, informer: Informer, changed: Callable[[list[Change]], NodesAndPodsChanged]) -> None:
         async with aclosing(informer.batches()) as batches:
             async for batch in batches:
                 message = changed(batch)
-                if self._complete and (message.events or message.workloads):
+                if self._complete and (message.events or message.pods):
                     self._inbox.put(message)
 
     def _nodes_changed(self, batch: Iterable[Change]) -> NodesAndPodsChanged:
-        message = NodesAndPodsChanged([], set(), set())
+        message = NodesAndPodsChanged([])
         for change in batch:
             if change.type == "DELETED" or change.object is None:
-                if self.nodes.pop(change.key, None) is not None:
+                if change.key in self._known:
                     message.events.append(NodeDeleted(change.key))
-                    message.nodes.add(change.key)
+                    message.nodes.add(self._forget(change.key))
                 continue
             node = node_state(change.object)
-            if self.nodes.get(node.name) != node:  # most changes of a node are only its heartbeats
-                self.nodes[node.name] = node
-                message.events.append(NodeChanged(node))
-                message.nodes.add(node.name)
+            if (before := self._known.get(node.name)) == node:  # most changes of a node are only its heartbeats
+                continue
+            if before is not None:
+                message.nodes.add(self._forget(node.name))
+            self._known[node.name] = self.hosts[node.hostname] = node
+            message.events.append(NodeChanged(node))
+            message.nodes.add(node.hostname)
         return message
 
+    def _hostname(self, pod: SeenPod) -> str:
+        """Return the hostname of the node that a pod is on or sent to; "" if it is sent to none."""
+        if pod.node:
+            return self._known[pod.node].hostname if pod.node in self._known else pod.node
+        return "" if pod.placed is None or pod.placed.gated else pod.placed.selector.get(HOSTNAME, "")
+
+    def _forget(self, name: str) -> str:
+        """Forget a node; return its hostname."""
+        hostname = self._known.pop(name).hostname
+        if (known := self.hosts.get(hostname)) is not None and known.name == name:
+            del self.hosts[hostname]
+        return hostname
+
     def _pods_changed(self, batch: Iterable[Change]) -> NodesAndPodsChanged:
-        message = NodesAndPodsChanged([], set(), set())
+        message = NodesAndPodsChanged([])
         for change in batch:
             pod = None if change.type == "DELETED" or change.object is None else seen_pod(change.object)
             self._note(change.uid, pod, message)
@@ -115,13 +137,13 @@ class NodesAndPods:
 
     def pod_seen(self, obj: Object) -> None:
         """Note a pod as a response shows it, which the watch may report later."""
-        message = NodesAndPodsChanged([], set(), set())
+        message = NodesAndPodsChanged([])
         self._note(obj["metadata"]["uid"], seen_pod(obj), message)
         self._inbox.put(message)
 
     def pod_gone(self, uid: str) -> None:
         """Note that a pod does not exist any more."""
-        message = NodesAndPodsChanged([], set(), set())
+        message = NodesAndPodsChanged([])
         self._note(uid, None, message)
         self._inbox.put(message)
 
@@ -143,10 +165,11 @@ class NodesAndPods:
             del others[uid]
             if not others:
                 del self._of[known.workload]
-            message.workloads.add(known.workload)
         if pod is not None and pod.workload:
             self._of.setdefault(pod.workload, {})[uid] = pod
-            message.workloads.add(pod.workload)
+        for each in (known, pod):
+            if each is not None and each.workload:
+                message.pods.add((each.workload, self._hostname(each)))
         taken = None if pod is None or pod.requests is None else (pod.node, pod.requests)
         took = None if known is None or known.requests is None else (known.node, known.requests)
         if taken != took:

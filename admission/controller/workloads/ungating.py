@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, 
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from admission.cluster.client import Client, Object
     from admission.controller.state.inbox import StepDone
@@ -41,6 +42,14 @@ log = logging.getLogger(__name__)
 MAX_BACKOFF = 30.0
 """Seconds at most until a pod is read again."""
 
+RESTS = 10.0
+"""A workload rests for so many times as long as it took to look at all of its pods, if that was `LONG`.
+
+So the pods of a large workload that come one by one do not cost the square of their number.
+"""
+LONG = 0.002
+"""Seconds."""
+
 
 class Ungating:
     """Sends the PATCH of each gated pod that has a domain; the writer limits how many are sent at a time."""
@@ -51,7 +60,10 @@ class Ungating:
         view: NodesAndPods,
         client: Client,
         sender: Sender,
+        wake: Callable[[], None],
     ) -> None:
+        """`wake`: has `send_due` called again."""
+        self._wake = wake
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._isolated = reconciler.isolation.of
@@ -61,6 +73,8 @@ class Ungating:
         self._sender = sender
         self._due: dict[str, None] = {}
         """Uids of workloads of which a pod may have to be ungated."""
+        self._rests: dict[str, float] = {}
+        """Until when a workload rests (monotonic clock, s), by uid."""
         self._sent: dict[str, tuple[SeenPod, dict[str, str]]] = {}
         """Pods that were sent node selectors of domains, with these, by uid, until the outcome is known."""
 
@@ -72,17 +86,24 @@ class Ungating:
         """After a commit: ungate the pods that have a domain."""
         due, self._due = self._due, {}
         for uid in due:
+            began = time.monotonic()
+            if self._rests.get(uid, 0.0) > began:
+                self._due[uid] = None
+                continue
+            self._rests.pop(uid, None)
             tracked = self._registry.get(uid)
             if tracked is not None and tracked.record.state is State.ADMITTED and not tracked.record.checks_pending:
                 with self._isolated(uid):
                     self._ungate(tracked)
                     self._free(tracked)
+                if (spent := time.monotonic() - began) > LONG:
+                    self._rests[uid] = began + RESTS * spent
+                    asyncio.get_running_loop().call_later(RESTS * spent, self._wake)
 
     def _ungate(self, tracked: Tracked) -> None:
         admission = tracked.record.admission
         assert admission is not None, tracked
-        namespace = f"{tracked.record.workload.namespace}/"
-        pods = [pod for pod in self._view.pods_of(tracked.uid) if pod.pod_set and pod.key.startswith(namespace)]
+        pods = [pod for pod in self._view.pods_of(tracked.record.workload) if pod.pod_set]
         if not any(pod.placed is not None and pod.placed.gated for pod in pods):
             return
         leaders = self._leaders(tracked)
@@ -100,7 +121,8 @@ class Ungating:
             placed = assignment.topology
             if placed is None or pods_in(placed) <= assignment.count:
                 continue
-            pods = [pod for pod in self._view.pods_of(tracked.uid) if pod.pod_set == assignment.name and pod.placed]
+            pods = self._view.pods_of(tracked.record.workload)
+            pods = [pod for pod in pods if pod.pod_set == assignment.name and pod.placed]
             if len(pods) != assignment.count or any(pod.placed.gated for pod in pods if pod.placed is not None):
                 continue
             had = dict(placed.domains)
@@ -136,7 +158,7 @@ class Ungating:
         failed = set()
         if assignment.topology.levels[-1] == HOSTNAME:
             names = (values[-1] for values, _ in assignment.topology.domains)
-            failed = {name for name in names if (node := self._view.nodes.get(name)) is None or not node.ready}
+            failed = {name for name in names if (node := self._view.hosts.get(name)) is None or not node.ready}
         found = ranks.domains_of(assignment.topology, now, rule, leaders=leaders, excluded=failed)
         for pod in pods:
             if pod.uid in found and pod.uid not in self._sent:

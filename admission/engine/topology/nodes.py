@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.matching import met, tolerates
+from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +36,13 @@ class NodeState:
     """Whether its condition Ready is True."""
     unschedulable: bool = False
     """Whether it is cordoned."""
+    reports: bool = True
+    """Whether it has the condition Ready at all, True or not."""
+
+    @property
+    def hostname(self) -> str:
+        """Its label of the hostname, which is its name unless somebody has changed that."""
+        return self.labels.get(HOSTNAME, self.name)
 
     @property
     def usable(self) -> bool:

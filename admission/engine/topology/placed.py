@@ -15,9 +15,10 @@ from admission.engine.events import (
 from admission.engine.topology.replacement import on_node
 from admission.engine.topology.second_pass import Due
 from admission.engine.topology.workloads import placed_pods
+from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import TopologyEvent
@@ -34,6 +35,8 @@ class PlacedWorkloads:
         self.topologies = topologies
         self._due: dict[str, Due] = {}
         """Workloads to be placed once more, by uid."""
+        self._on: dict[str, set[str]] = {}
+        """Hostname to the uids of the workloads with pods there."""
         self._version = 0
 
     def observe(self, event: TopologyEvent) -> None:
@@ -45,7 +48,7 @@ class PlacedWorkloads:
             case NodeDeleted(name):
                 concerned = self.topologies.node_gone(name)
             case PodBound(uid, node_name, requests):
-                self.topologies.pod_bound(uid, node_name, requests)
+                self._free_node(self.topologies.pod_bound(uid, node_name, requests))
             case PodEnded(uid):
                 self._free_node(self.topologies.pod_ended(uid))
             case NodesFailed(uid, nodes):
@@ -66,8 +69,11 @@ class PlacedWorkloads:
 
     def _free_node(self, node: str) -> None:
         """Have the workloads tried again that may fit onto a node of which a pod has freed a part."""
-        flavors = self.topologies.flavors_of(node)
+        if not node or not (flavors := self.topologies.flavors_of(node)):
+            return
         for queue, domain in self._registry.forest.domain_of.items():
+            if (domain.dirty and domain.freed) or not domain.placing:
+                continue
             if any(quotas.name in flavors for group in queue.spec.resource_groups for quotas in group.flavors):
                 domain.dirty = domain.freed = True
 
@@ -90,18 +96,33 @@ class PlacedWorkloads:
             held.placed = placed_pods(held.workload, held.admission, self.topologies.named)
         if held.placed:
             self.topologies.hold(held.placed, 1)
+            for name in _hostnames(held):
+                self._on.setdefault(name, set()).add(held.workload.uid)
 
     def remove(self, held: Held) -> None:
         """Count them no more."""
         self._due.pop(held.workload.uid, None)
         if held.placed:
             self.topologies.hold(held.placed, -1)
+            for name in _hostnames(held):
+                here = self._on[name]
+                here.remove(held.workload.uid)
+                if not here:
+                    del self._on[name]
 
     def reassign(self, held: Held, admission: Admission) -> None:
         """Replace the domains of a workload that was placed once more."""
         self.remove(held)
         held.admission, held.placed = admission, ()
         self.add(held)
+
+    def on(self, hostname: str) -> Collection[str]:
+        """Return the uids of the workloads with pods on this node."""
+        return self._on.get(hostname, ())
+
+    def failed_nodes(self, uid: str) -> tuple[str, ...]:
+        """Return the failed nodes of which the pods of a workload wait for other ones."""
+        return self._due[uid].nodes if uid in self._due else ()
 
     def due(self, now: float) -> Iterator[Due]:
         """Return the workloads to be placed once more now, in the order in which that became known."""
@@ -123,3 +144,9 @@ class PlacedWorkloads:
     def due_at(self) -> float | None:
         """Return the Unix time (s) of the next second pass; None: there is none."""
         return min((one.at for one in self._due.values() if not one.held.evicting), default=None)
+
+
+def _hostnames(held: Held) -> set[str]:
+    """Return the nodes on which the pods of a workload are placed one by one."""
+    assignments = (pods.assignment for pods in held.placed)
+    return {values[0] for each in assignments if each.levels == (HOSTNAME,) for values, _ in each.domains}

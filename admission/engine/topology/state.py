@@ -140,13 +140,18 @@ class Topologies:
         """All nodes by name."""
         return self._nodes
 
-    def pod_bound(self, uid: str, node: str, requests: Mapping[str, int]) -> None:
-        """A pod that is not placed by topology runs on a node, or its requests have changed."""
-        if self._pods.get(uid) == (node, requests):
-            return
+    def pod_bound(self, uid: str, node: str, requests: Mapping[str, int]) -> str:
+        """A pod that is not placed by topology runs on a node, or its requests have changed.
+
+        Returns the node of which it has freed a part, as it is on another one or has become smaller; "" if none.
+        """
+        where, had = self._pods.get(uid, ("", {}))
+        if (where, had) == (node, requests):
+            return ""
         self.pod_ended(uid)
         self._pods[uid] = node, requests
         self._account(node, requests, 1)
+        return where if where != node or any(had[name] > requests.get(name, 0) for name in had) else ""
 
     def pod_ended(self, uid: str) -> str:
         """Such a pod has ended or is gone; returns the node on which it was, "" if it is not known."""
