@@ -90,7 +90,7 @@ docs: $(INSTALLED)
 constraints: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
-		--extra otel --extra sandbox --group pyproject.toml:dev pyproject.toml -o constraints.txt
+		--extra otel --group pyproject.toml:dev pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
 		--constraint constraints.txt --extra otel pyproject.toml -o deploy/image/requirements.txt
 

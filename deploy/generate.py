@@ -33,6 +33,7 @@ COPIES = {
         "rbac/topology.yaml",
         "rbac/provisioning.yaml",
         "rbac/cancel.yaml",
+        "rbac/devices.yaml",
         "prometheus/rules.yaml",
     )
 }

@@ -95,7 +95,7 @@ class Controller:
         """
         self.faults = Faults(store.now)
         """Workloads that caused exceptions, and are ignored until they change."""
-        self.watches = ClusterWatches(client, kinds, self.faults)
+        self.watches = ClusterWatches(client, kinds, self.faults, (policy or Policy()).devices)
         self.context = self.watches.context
         self.inbox = Inbox()
         self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)

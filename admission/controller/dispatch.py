@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import (
     ContextChanged,
+    DevicesChanged,
     Due,
     KindListed,
     NodesAndPodsChanged,
@@ -22,6 +23,7 @@ from admission.controller.state.inbox import (
 from admission.controller.workloads.triggers import (
     CheckAnswered,
     CheckRulesChanged,
+    ClaimsChanged,
     ContextChange,
     LastPodEnded,
     ObjectDeleted,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.triggers import Trigger
     from admission.controller.workloads.ungating import Ungating
     from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.devices import Claimed
     from admission.store.records import QueueObjectVersion
     from admission.store.workloads.orders import OrdersAndChecks
 
@@ -105,6 +108,8 @@ class Dispatcher:
                     self._nodes_and_pods_changed(message)
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
+                case DevicesChanged(claims):
+                    self._devices_changed(claims)
                 case KindListed(unlisted):
                     self._groups.kinds_changed()
                     self._groups.update_due()  # before the search for pods of unknown groups
@@ -191,6 +196,15 @@ class Dispatcher:
         """Read the pending workloads of a namespace again, "": of all."""
         for tracked in list(self._state.registry):
             if not namespace or tracked.record.workload.namespace == namespace:
+                self._trigger(tracked.uid, ContextChange())
+
+    def _devices_changed(self, claims: frozenset[Claimed] | None) -> None:
+        if claims is not None:
+            for uid in self._state.registry.claimants(claims):
+                self._trigger(uid, ClaimsChanged())
+            return
+        for tracked in list(self._state.registry):
+            if self._context.devices.concerns(tracked.record.workload.pod_sets):
                 self._trigger(tracked.uid, ContextChange())
 
     def queue_objects(self, versions: Iterable[QueueObjectVersion]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from admission.model.quantity import to_amount
+from admission.model.quantity import add, to_amount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,13 @@ class Accounting:
         """Return the pod sets with the requests that count against quota."""
         if not self.excluded_prefixes and not self.transformations:
             return pod_sets
-        return tuple(replace(pod_set, requests=self._requests(pod_set.requests)) for pod_set in pod_sets)
+        return tuple(replace(pod_set, requests=self._counted(pod_set)) for pod_set in pod_sets)
+
+    def _counted(self, pod_set: PodSet) -> dict[str, int]:
+        """Return what one pod counts as. As in Kueue, the rules do not concern devices by claim."""
+        counted = self._requests(pod_set.beside_devices)
+        add(counted, pod_set.devices)
+        return counted
 
     def _requests(self, requests: Mapping[str, int]) -> dict[str, int]:
         counted = {

@@ -11,7 +11,7 @@ from admission.engine.pending import Pending
 from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
 from admission.model.provisioning import CONTROLLER
-from admission.model.quantity import add, times
+from admission.model.quantity import add, together
 from admission.model.queues import ClusterQueueSpec
 
 if TYPE_CHECKING:
@@ -109,6 +109,12 @@ class Plan(NamedTuple):
     """For each pod set: resource to the amount for all of its pods."""
     totals: tuple[dict[str, int], ...]
     """For each group: resource to the amount for all pods of its pod sets."""
+    shared: tuple[Mapping[str, int], ...]
+    """For each pod set: `PodSet.shared`."""
+
+    def amounts(self, index: int, count: int) -> dict[str, int]:
+        """Return what `count` pods of a pod set need together."""
+        return together(self.requests[index], self.shared[index], count)
 
 
 @dataclass(slots=True, eq=False)
@@ -273,7 +279,11 @@ class ClusterQueue:
             resource: i for i, group in enumerate(self.spec.resource_groups) for resource in group.covered_resources
         }
         requests = tuple(_counted(pod_set, covered) for pod_set in pod_sets)
-        full = tuple(times(amounts, pod_set.count) for amounts, pod_set in zip(requests, pod_sets, strict=True))
+        shared = tuple(pod_set.shared for pod_set in pod_sets)
+        full = tuple(
+            together(amounts, pod_set.shared, pod_set.count)
+            for amounts, pod_set in zip(requests, pod_sets, strict=True)
+        )
         members: dict[str | int, list[int]] = {}
         for index, pod_set in enumerate(pod_sets):
             members.setdefault(pod_set.group or index, []).append(index)
@@ -292,7 +302,7 @@ class ClusterQueue:
                     covered,
                 )
             )
-        return Plan(tuple(groups), requests, full, tuple(totals))
+        return Plan(tuple(groups), requests, full, tuple(totals), shared)
 
     def _make_group(
         self,

@@ -21,7 +21,7 @@ from admission.engine.vocabulary import (
     Undeclared,
     severity,
 )
-from admission.model.quantity import add, times
+from admission.model.quantity import add
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,7 +127,7 @@ class Assigner:
     def _totals(self, group: Group, counts: Sequence[int]) -> Mapping[str, int]:
         totals: dict[str, int] = {}
         for index in group.indices:
-            add(totals, times(self._plan.requests[index], counts[index]))
+            add(totals, self._plan.amounts(index, counts[index]))
         return totals
 
     def _assign_group(
@@ -161,7 +161,7 @@ class Assigner:
         for index in group.indices:
             pod_set = self._shape.pod_sets[index]
             count = pod_set.count if counts is None else counts[index]
-            requests = self._plan.full[index] if counts is None else times(self._plan.requests[index], count)
+            requests = self._plan.full[index] if counts is None else self._plan.amounts(index, count)
             own = {resource: choices[resource] for resource in requests if resource in choices}
             for resource, choice in own.items():
                 more = requests[resource] - (self._taken_over(index, resource) if self._replaced else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from admission.model.quantity import UNLIMITED
+from admission.model.quantity import UNLIMITED, add, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,8 +89,7 @@ def _requested(queue: ClusterQueue) -> dict[str, int]:
     total: dict[str, int] = {}
     for shape, number in queue.pending.count_by_shape():
         for pod_set in shape.pod_sets:
-            for resource, amount in pod_set.requests.items():
-                total[resource] = min(total.get(resource, 0) + amount * pod_set.count * number, UNLIMITED)
+            add(total, times(pod_set.total(pod_set.count), number))
     return total
 
 

@@ -129,8 +129,8 @@ class Shape:
         if self._usage is None:
             self._usage = {}
             for pod_set in self.pod_sets:
-                for resource, amount in pod_set.requests.items():
-                    self._usage["", resource] = self._usage.get(("", resource), 0) + amount * pod_set.count
+                for resource, amount in pod_set.total(pod_set.count).items():
+                    self._usage["", resource] = self._usage.get(("", resource), 0) + amount
         return self._usage
 
 
@@ -229,4 +229,6 @@ def _value(pod_set: PodSet) -> Hashable:
         pod_set.group,
         pod_set.topology,
         pod_set.optional,
+        tuple(sorted(pod_set.devices.items())),
+        tuple(sorted(pod_set.shared.items())),
     )

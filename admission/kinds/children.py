@@ -9,6 +9,7 @@ sets have, whatever created them (`pod_matching`).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -237,6 +238,8 @@ def _compare(wanted: Sequence[PodSet], limits: Sequence[PodSet]) -> Part:
         pairs = list(zip(wanted, limits, strict=False))
     for each, limit in pairs:
         if any(amount > limit.requests.get(resource, 0) for resource, amount in each.requests.items()):
+            return Part.NONE
+        if each.claims and Counter(each.claims) - Counter(limit.claims):
             return Part.NONE
     if any(each.count > limit.count for each, limit in pairs):
         return Part.MORE

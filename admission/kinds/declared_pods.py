@@ -12,6 +12,7 @@ for this pod.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -170,11 +171,14 @@ def _pod_set(each: DeclaredPodSet, seen: Sequence[PodSet]) -> PodSet:
         affinity=model.affinity,
         preferences=model.preferences,
         group=model.group,
+        claims=model.claims,
     )
 
 
 def exceeding(has: PodSet, may_have: PodSet) -> str:
     """Return the first resource of which a pod requests more than a pod of the set may; empty: none."""
+    if more := Counter(has.claims) - Counter(may_have.claims):
+        return f"devices, by the claim {next(iter(more)).name},"
     return next((name for name, amount in has.requests.items() if amount > may_have.requests.get(name, 0)), "")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.kinds.limits import Amounts, parse_amounts, show
 from admission.model.errors import Misconfigured
 from admission.model.quantity import to_amount
+from admission.model.workload import ClaimReference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _HUGEPAGES: Final = "hugepages-"
 _ZERO: Final = Fraction(0)
+_CLAIM_NAME: Final = "resourceClaimName"
+_TEMPLATE_NAME: Final = "resourceClaimTemplateName"
 
 
 @dataclass(slots=True)
@@ -68,13 +71,26 @@ def check_resources(spec: Mapping[str, Any], *, path: str) -> None:
     _checked(spec, path)
 
 
+def claims(spec: Mapping[str, Any], *, path: str) -> tuple[ClaimReference, ...]:
+    """Return the entries of `resourceClaims`. Raises Misconfigured for one that names nothing, or two things."""
+    if not (entries := spec.get("resourceClaims")):
+        return ()
+    if not isinstance(entries, list):
+        raise Misconfigured(f"{path}.resourceClaims: must be a list")
+    found = []
+    for number, entry in enumerate(entries):
+        by_field = entry if isinstance(entry, dict) else {}
+        names = [(by_field.get(field), field == _TEMPLATE_NAME) for field in (_CLAIM_NAME, _TEMPLATE_NAME)]
+        named = [ClaimReference(name, is_template) for name, is_template in names if name]
+        if len(named) != 1 or not isinstance(named[0].name, str):
+            raise Misconfigured(f"{path}.resourceClaims[{number}]: must have either {_CLAIM_NAME} or {_TEMPLATE_NAME}")
+        found.append(named[0])
+    return tuple(found)
+
+
 def _checked(spec: Mapping[str, Any], path: str) -> tuple[list[_Container], list[_Container], _Container]:
     """Return what `_declared` does. Raises Misconfigured as `check_resources` does."""
-    if spec.get("resourceClaims"):
-        raise Misconfigured(
-            f"{path}.resourceClaims: devices by claim (dynamic resource allocation) cannot be queued; "
-            "request them as an extended resource"
-        )
+    claims(spec, path=path)
     containers, inits, pod = _declared(spec, path)
     for container in (*containers, *inits, pod):
         _check_order(container)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from admission.kinds import topology
-from admission.kinds.requests import pod_requests
+from admission.kinds.requests import claims, pod_requests
 from admission.model.errors import Misconfigured
 from admission.model.topology import HOSTNAME
 from admission.model.workload import PodSet, Requirement, Toleration
@@ -88,6 +88,7 @@ def pod_set(
         group=group,
         topology=wanted,
         optional=optional,
+        claims=claims(spec, path=_under(path, "spec")),
     )
 
 

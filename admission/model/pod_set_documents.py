@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.model.topology import SliceLayer, TopologyRequest
-from admission.model.workload import PodSet, Requirement, Toleration
+from admission.model.workload import ClaimReference, PodSet, Requirement, Toleration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +30,12 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
         document["optional"] = pod_set.optional
     if pod_set.learned:
         document["learned"] = dict(pod_set.learned)
+    if pod_set.claims:
+        document["claims"] = list(map(list, pod_set.claims))
+    if pod_set.devices:
+        document["devices"] = dict(pod_set.devices)
+    if pod_set.shared:
+        document["shared"] = dict(pod_set.shared)
     return document
 
 
@@ -50,6 +56,9 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         topology=_topology(spec["topology"]) if "topology" in spec else None,
         optional=tuple(spec.get("optional", ())),
         learned=spec.get("learned", {}),
+        claims=tuple(ClaimReference(*fields) for fields in spec.get("claims", ())),
+        devices=spec.get("devices", {}),
+        shared=spec.get("shared", {}),
     )
 
 

@@ -77,6 +77,14 @@ def times(requests: Mapping[str, int], count: int) -> dict[str, int]:
     return {resource: min(amount * count, UNLIMITED) for resource, amount in requests.items()}
 
 
+def together(requests: Mapping[str, int], shared: Mapping[str, int], count: int) -> dict[str, int]:
+    """Return what `count` pods need together: `requests` each, and all of them once what they share."""
+    found = times(requests, count)
+    if shared and count:
+        add(found, shared)
+    return found
+
+
 def add(total: dict[str, int], more: Mapping[str, int]) -> None:
     """Add amounts to `total` in place; each sum is at most UNLIMITED."""
     for resource, amount in more.items():

@@ -308,6 +308,11 @@ def moved(local_queue: str) -> str:
     return f"It was moved to LocalQueue {local_queue}, and queues there."
 
 
+def claims_grown(resource: str) -> str:
+    """Its ResourceClaims were replaced by larger ones while it held quota."""
+    return f"Its ResourceClaims ask for more {resource} than it has quota for; it queues again with what they ask for."
+
+
 def taken_back(text: str) -> str:
     """It was evicted by a decision of the engine; `text`: the engine's message, in Kueue's words, without full stop."""
     return f"{text}. It queues again by itself."

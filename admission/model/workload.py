@@ -8,9 +8,10 @@ Times are seconds since the epoch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from admission.model.frozen import frozen
+from admission.model.quantity import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,13 @@ class Requirement:
     values: tuple[str, ...] = ()
 
 
+class ClaimReference(NamedTuple):
+    """An entry of a pod's `resourceClaims`: the name of a ResourceClaim, which all pods share, or of a template."""
+
+    name: str
+    is_template: bool
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """A set of `count` equal pods of a workload."""
@@ -65,6 +73,27 @@ class PodSet:
     ClusterQueue covers them, as `pods` does, and their lack keeps nobody from being admitted elsewhere."""
     learned: Mapping[str, int] = field(default_factory=dict)
     """The part of `requests` that its template does not show, but its pods do: others have added containers to them."""
+    claims: tuple[ClaimReference, ...] = ()
+    """What its template names in `resourceClaims`, in order: each entry of a template is a claim of its own."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """The part of `requests` that is devices by claim (dynamic resource allocation): no node reports it as its own."""
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """Resource to the amount that all of its pods hold together, however many they are: claims that they share."""
+
+    @property
+    def beside_devices(self) -> Mapping[str, int]:
+        """The part of `requests` that nodes report: without `devices`."""
+        if not self.devices:
+            return self.requests
+        return {
+            resource: amount - self.devices.get(resource, 0)
+            for resource, amount in self.requests.items()
+            if amount != self.devices.get(resource, 0)
+        }
+
+    def total(self, count: int) -> dict[str, int]:
+        """Return what `count` of its pods request together."""
+        return together(self.requests, self.shared, count)
 
 
 @frozen(frozen=True, slots=True)

@@ -90,7 +90,6 @@ async def test_each_field_of_kueue_is_accounted_for_and_the_result_is_valid(slui
         "multiKueue.origin",
         "integrations.podOptions.podSelector",
         "integrations.externalFrameworks[1]",
-        "resources.deviceClassMappings",
         "metrics.customLabels",
         "tls.minVersion",
         "featureGates.PartialAdmission",

@@ -98,6 +98,17 @@ def test_policy_can_be_set_as_json_in_the_environment(monkeypatch):
         load_settings({})
 
 
+COUNTER = "{name: memory, driver: gpu.example.com, deviceSelector: {cel: {expression: 'true'}}}"
+
+
+def mapped(*mappings):
+    return f"resources: {{deviceClassMappings: [{', '.join(mappings)}]}}"
+
+
+def sourced(name, *sources):
+    return f"{{name: {name}, deviceClassNames: [x], sources: [{', '.join(sources)}]}}"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -138,6 +149,35 @@ def test_policy_can_be_set_as_json_in_the_environment(monkeypatch):
             'resources.transformations[0].outputs.credits in {}:1: "many" is not a quantity',
         ),
         ("resources: {quotaCheckStrategy: Maybe}", "resources.quotaCheckStrategy in {}:1: "),
+        (mapped("{name: a}"), "resources.deviceClassMappings[0].deviceClassNames in {}:1: is required"),
+        (mapped("{name: a/b/c, deviceClassNames: [x]}"), "deviceClassMappings[0].name in {}:1: "),
+        (mapped("{name: a, deviceClassNames: [x, x]}"), 'deviceClassNames[1] in {}:1: "x" is named twice'),
+        (
+            mapped("{name: a, deviceClassNames: [x]}, {name: a, deviceClassNames: [y]}"),
+            'resources.deviceClassMappings[1].name in {}:1: "a" has a mapping already',
+        ),
+        (
+            mapped("{name: a, deviceClassNames: [x]}, {name: b, deviceClassNames: [y, x]}"),
+            'resources.deviceClassMappings[1].deviceClassNames[1] in {}:1: "x" is mapped to a already',
+        ),
+        (
+            mapped(sourced("a", "{counter: " + COUNTER + "}"), sourced("b", "{counter: " + COUNTER + "}")),
+            '"x" counts the counter memory as a already',
+        ),
+        (mapped(sourced("a", "{}")), "sources[0] in {}:1: exactly one source type must be set per entry"),
+        (
+            mapped(sourced("a", "{counter: " + COUNTER + "}", "{capacity: " + COUNTER + "}")),
+            "sources in {}:1: cannot mix counter and capacity sources in the same mapping",
+        ),
+        (
+            mapped(sourced("a", "{counter: " + COUNTER.replace("'true'", "'device.('") + "}")),
+            "sources[0].counter.deviceSelector.cel.expression in {}:1: compilation failed",
+        ),
+        (mapped(sourced("a", "{capacity: " + COUNTER.replace("memory", "a/b/c") + "}")), "capacity.name in {}:1: "),
+        (
+            mapped(sourced("a", "{counter: " + COUNTER.replace("gpu.example.com", "GPU") + "}")),
+            "counter.driver in {}:1",
+        ),
     ],
 )
 def test_invalid_policy_is_reported_on_one_line_with_its_path(config, text, says):

@@ -261,7 +261,7 @@ FOLLOWING = {"sluice.dev/job-min-parallelism": "1", "sluice.dev/job-completions-
             make_job(template={"containers": [{"name": "c", "resources": {"requests": {"cpu": "-2"}}}]}),
             "spec.template.spec.containers[0].resources.requests.cpu",
         ),
-        (make_job(template={"resourceClaims": [{"name": "x"}]}), "spec.template.spec.resourceClaims"),
+        (make_job(template={"resourceClaims": [{"name": "x"}]}), "spec.template.spec.resourceClaims[0]"),
     ],
 )
 def test_fault_has_the_path_of_its_field(job, path):

@@ -163,8 +163,8 @@ def _place(place: PendingWorkload, queued_at: float | None) -> Document:
 def _total_requests(workload: Workload) -> dict[str, str]:
     totals: dict[str, int] = {}
     for pod_set in workload.pod_sets:
-        for resource, amount in pod_set.requests.items():
-            totals[resource] = totals.get(resource, 0) + amount * pod_set.count
+        for resource, amount in pod_set.total(pod_set.count).items():
+            totals[resource] = totals.get(resource, 0) + amount
     return {resource: format_amount(resource, total) for resource, total in totals.items()}
 
 

@@ -92,7 +92,7 @@ def sandbox(
     try:
         from admission.sandbox import main
     except ModuleNotFoundError as error:
-        raise CommandError(f"the sandbox requires the package {error.name}: pip install 'sluice[sandbox]'") from error
+        raise CommandError("Sluice's image is without the sandbox: install the wheel") from error
 
     if topology:
         simulated = main.nodes_of_topology(_sizes(topology))

@@ -67,6 +67,8 @@ _EXAMPLES: Final[dict[str, Any]] = {
         "transformations": [
             {"input": "nvidia.com/mig-1g.5gb", "strategy": "Replace", "outputs": {"example.com/gpu-memory": "5Gi"}}
         ],
+        "deviceClassMappings": [{"name": "example.com/gpu", "deviceClassNames": ["gpu.nvidia.com"]}],
+        "unmappedDeviceClasses": "Block",
     },
     "retention": {"finished": "90d", "audit": "365d"},
     "topology": {"balancedPlacement": False, "respectNodeAffinityPreferred": False},

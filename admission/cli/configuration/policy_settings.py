@@ -19,8 +19,10 @@ from admission.engine import (
 )
 from admission.engine import Policy as EnginePolicy
 from admission.engine.topology.placement import Rules as PlacementRules
+from admission.kinds.device_selectors import LONGEST, SelectorError, selector
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
-from admission.model.base import FieldFaultsError, Model, OptionalName, QualifiedName
+from admission.model.base import FieldFaultsError, Model, Name, OptionalName, QualifiedName
+from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
 from admission.model.durations import format_duration, parse_duration
 from admission.model.errors import InvalidQuantity
 from admission.model.quantity import amount, parse_quantity
@@ -85,6 +87,115 @@ class ResourceTransformation(Model):
     """Amount of each output resource per unit of the input; a negative amount reduces that of other transformations."""
 
 
+class DeviceSelectorExpression(Model):
+    """An expression that selects devices."""
+
+    expression: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    """CEL expression about `device`, as in a DeviceClass."""
+
+    @model_validator(mode="after")
+    def _compiles(self) -> Self:
+        try:
+            selector(self.expression)
+        except SelectorError as error:
+            raise FieldFaultsError([("expression", str(error))]) from error
+        return self
+
+
+class DeviceSelectorSettings(Model):
+    """Devices that a source concerns."""
+
+    cel: DeviceSelectorExpression
+    """By an expression."""
+
+
+class _DeviceSourceSettings(Model):
+    driver: Annotated[Name, Field(max_length=63)]
+    """DRA driver of the devices: `spec.driver` of their ResourceSlices."""
+    device_selector: DeviceSelectorSettings
+    """Devices whose quota it is, such as those of one GPU model."""
+
+
+class CounterSourceSettings(_DeviceSourceSettings):
+    """A counter that partitions of a device consume, such as the memory of a GPU that is divided by MIG."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+    """Name of the counter in `consumesCounters` of the devices."""
+
+
+class CapacitySourceSettings(_DeviceSourceSettings):
+    """A capacity of devices that several claims may consume, such as the bandwidth of a network card."""
+
+    name: Annotated[str, Field(pattern=r"^([A-Za-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}$")]
+    """Name of the capacity, such as `gpu.example.com/memory`."""
+
+
+class DeviceSourceSettings(Model):
+    """Where the amount of a device is read from: either of the two."""
+
+    counter: CounterSourceSettings | None = None
+    """Counter of a partitionable device."""
+    capacity: CapacitySourceSettings | None = None
+    """Capacity of a device that is shared."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.counter is None) == (self.capacity is None):
+            raise ValueError("exactly one source type must be set per entry: counter or capacity")
+        return self
+
+    def source(self) -> DeviceSource:
+        """Return the rule."""
+        found = self.counter or self.capacity
+        assert found is not None
+        expression = found.device_selector.cel.expression
+        return DeviceSource(found.driver, found.name, expression, is_capacity=self.counter is None)
+
+
+class DeviceClassMappingSettings(Model):
+    """The quota resource of devices that are requested by ResourceClaims (dynamic resource allocation)."""
+
+    name: QualifiedName
+    """Resource that ClusterQueues have quota of, such as `example.com/gpu`."""
+    device_class_names: Annotated[tuple[QualifiedName, ...], Field(min_length=1, max_length=8)]
+    """DeviceClasses whose devices count as this resource."""
+    sources: Annotated[tuple[DeviceSourceSettings, ...], Field(max_length=64)] = ()
+    """Counters or capacities by which they count. Default: each device counts as one."""
+
+    @model_validator(mode="after")
+    def _are_of_one_kind(self) -> Self:
+        if len({one.counter is None for one in self.sources}) > 1:
+            raise FieldFaultsError([("sources", "cannot mix counter and capacity sources in the same mapping")])
+        for position, name in enumerate(self.device_class_names):
+            if name in self.device_class_names[:position]:
+                raise FieldFaultsError([(f"deviceClassNames[{position}]", f'"{name}" is named twice')])
+        return self
+
+    @property
+    def counters(self) -> frozenset[str]:
+        """Names of the counters."""
+        return frozenset(one.counter.name for one in self.sources if one.counter is not None)
+
+
+def _mapping_faults(mappings: tuple[DeviceClassMappingSettings, ...]) -> list[tuple[str, str]]:
+    """Return the faults between mappings: a class may be in several only if each counts another counter of it."""
+    faults = []
+    of: dict[str, list[DeviceClassMappingSettings]] = {}
+    for position, mapping in enumerate(mappings):
+        at = f"deviceClassMappings[{position}]"
+        if any(mapping.name == other.name for other in mappings[:position]):
+            faults.append((f"{at}.name", f'"{mapping.name}" has a mapping already'))
+        for number, name in enumerate(mapping.device_class_names):
+            for other in of.setdefault(name, []):
+                if not mapping.counters or not other.counters:
+                    faults.append((f"{at}.deviceClassNames[{number}]", f'"{name}" is mapped to {other.name} already'))
+                elif twice := sorted(mapping.counters & other.counters):
+                    message = f'"{name}" counts the counter {twice[0]} as {other.name} already'
+                    faults.append((f"{at}.deviceClassNames[{number}]", message))
+            of[name].append(mapping)
+    return faults
+
+
 class ResourcesSettings(Model):
     """Which resource requests of pods count against quota, and as which resources."""
 
@@ -96,6 +207,12 @@ class ResourcesSettings(Model):
     """Handling of requests for resources without quota in the ClusterQueue.
 
     BlockUndeclared (the default): they block admission; IgnoreUndeclared: they do not count."""
+    device_class_mappings: Annotated[tuple[DeviceClassMappingSettings, ...], Field(max_length=16)] = ()
+    """Quota resources of devices that are requested by ResourceClaims. Without any, no ResourceClaim is read."""
+    unmapped_device_classes: Literal["Block", "Ignore"] = "Block"
+    """Handling of requests for devices of a DeviceClass that no mapping names.
+
+    Block (the default): they block admission; Ignore: they do not count."""
 
     @model_validator(mode="after")
     def _inputs_are_unique(self) -> Self:
@@ -107,7 +224,17 @@ class ResourcesSettings(Model):
             if not prefix:
                 message = "must not be empty: that would exclude every resource"
                 raise FieldFaultsError([(f"excludeResourcePrefixes[{position}]", message)])
+        if faults := _mapping_faults(self.device_class_mappings):
+            raise FieldFaultsError(faults)
         return self
+
+    def devices(self) -> DeviceRules:
+        """Return the rules for devices by claim."""
+        mappings = tuple(
+            DeviceClassMapping(one.name, one.device_class_names, tuple(each.source() for each in one.sources))
+            for one in self.device_class_mappings
+        )
+        return DeviceRules(mappings, ignore_unmapped=self.unmapped_device_classes == "Ignore")
 
 
 class UserLimitSettings(Model):
@@ -229,7 +356,9 @@ def policy(
             excluded_prefixes=resources.exclude_resource_prefixes,
             transformations=tuple(map(_transformation, resources.transformations)),
         )
-    return Policy(engine=EnginePolicy(**engine), pods_ready=_pods_ready(wait_for_pods_ready), unlabelled=unlabelled)
+    devices = DeviceRules() if resources is None else resources.devices()
+    pods_ready = _pods_ready(wait_for_pods_ready)
+    return Policy(engine=EnginePolicy(**engine), pods_ready=pods_ready, unlabelled=unlabelled, devices=devices)
 
 
 def _transformation(rule: ResourceTransformation) -> Transformation:

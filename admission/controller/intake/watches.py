@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from admission.cluster.api_server_probe import ApiServerProbe
 from admission.cluster.errors import Forbidden, NotFound, ServerError
 from admission.cluster.informer import Informer
+from admission.controller.intake.device_watches import DeviceWatches
 from admission.controller.intake.served import served_versions, watched
 from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, KindListed, ObjectsChanged
@@ -23,6 +24,7 @@ from admission.controller.state.tracked import StoredObject, packed
 from admission.kinds.children import claimed_owner, rendered_owner
 from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind, belongs_to_groups
+from admission.model.devices import DeviceRules
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
     from admission.cluster.informer import Change
     from admission.controller.state.faults import Faults
-    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.inbox import Inbox, Message
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
 
@@ -53,16 +55,17 @@ class ClusterWatches:
     A custom resource is watched as long as the API server serves it.
     """
 
-    def __init__(self, client: Client, kinds: Kinds, faults: Faults) -> None:
-        """`faults`: receives exceptions of listeners."""
-        self.context = Context()
+    def __init__(self, client: Client, kinds: Kinds, faults: Faults, devices: DeviceRules | None = None) -> None:
+        """`faults`: receives exceptions of listeners. `devices`: which devices count; None: none."""
+        self.probe = ApiServerProbe(client)
+        self.devices = DeviceWatches(client, devices or DeviceRules(), put=self._put, sleep=self.probe.pause)
+        self.context = Context(self.devices.inventory)
         self.kinds = kinds
         self._client = client
         self._faults = faults
         self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
         for kind in self._custom:
             kinds.withdraw(kind)  # until discovery finds them
-        self.probe = ApiServerProbe(client)
         self._objects = {kind: self._informer(kind) for kind in kinds if not kind.is_custom}
         """Informers of the kinds that are watched now."""
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
@@ -93,6 +96,8 @@ class ClusterWatches:
             group.create_task(self.probe.run(), name="API server probe")
             for resource, informer in self._context_informers.items():
                 group.create_task(self._follow_context(resource, informer), name=resource)
+            for task in self.devices.tasks():
+                group.create_task(task, name="devices")
             for kind, informer in self._objects.items():
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
             if self._custom:
@@ -102,6 +107,7 @@ class ClusterWatches:
         """Wait for the first lists of the objects that requests and priorities are computed from."""
         for informer in self._context_informers.values():
             await informer.synced.wait()
+        await self.devices.settled()
 
     def failure(self) -> str | None:
         """Return why the watches are incomplete or interrupted, as a message; None: they are neither."""
@@ -119,7 +125,7 @@ class ClusterWatches:
 
     def informers(self) -> dict[str, bool]:
         """Return by resource whether its list is complete and its watch works."""
-        informers = dict(self._context_informers)
+        informers = {**self._context_informers, **self.devices.informers}
         for kind in sorted(self._objects, key=lambda kind: kind.is_custom):
             # Batch and Volcano both have `jobs`: the custom resource is listed with its group.
             name = f"{kind.plural}.{kind.group}" if kind.plural in informers else kind.plural
@@ -146,6 +152,10 @@ class ClusterWatches:
         for message in inbox.take():
             if isinstance(message, ObjectsChanged):
                 self._store(message.kind, message.changes)
+
+    def _put(self, message: Message) -> None:
+        if self._inbox is not None:
+            self._inbox.put(message)
 
     # --- discovery of custom resources
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.learned import with_learned
+from admission.kinds.devices import Inventory
 from admission.kinds.limits import NamespaceContext
+from admission.model.devices import DeviceRules
 from admission.model.errors import Misconfigured
 from admission.model.queues import (
     AdmissionCheck,
@@ -45,7 +47,9 @@ PATHS = {
 class Context:
     """Cache of the objects that requests, priorities and start patches are computed from."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: Inventory | None = None) -> None:
+        """`devices`: what ResourceClaims request; None: no devices count."""
+        self.devices = devices or Inventory(DeviceRules())
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
         self._namespaces: dict[str, NamespaceContext] = {}
         self._priority_classes: dict[str, int] = {}
@@ -240,6 +244,7 @@ def read(
     max_seconds = seen.max_seconds
     try:
         pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
+        pod_sets = context.devices.charged(pod_sets, seen.namespace)
         pod_sets = pod_sets if former is None else with_learned(pod_sets, former.pod_sets)
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
         max_seconds = context.max_seconds(max_seconds, seen.namespace, moved_to or seen.queue)

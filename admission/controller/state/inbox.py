@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from admission.controller.state.lifecycle import Step
     from admission.engine.events import TopologyEvent
     from admission.kinds.base import Kind, Object
+    from admission.kinds.devices import Claimed
     from admission.model.errors import ClusterError
 
 
@@ -51,6 +52,13 @@ class ContextChanged:
     """A LimitRange, RuntimeClass, PriorityClass or namespace has changed; empty `namespace`: in all namespaces."""
 
     namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesChanged:
+    """ResourceClaims or their templates have changed; None: what all requests for devices depend on."""
+
+    claims: frozenset[Claimed] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,7 @@ Message: TypeAlias = (
     | ObjectGone
     | Recheck
     | ContextChanged
+    | DevicesChanged
     | StepDone
     | Due
     | PodsGone
@@ -156,15 +165,15 @@ class Inbox:
 
     def __init__(self, *, capacity: int = 2_000) -> None:
         self._messages: list[Message] = []
-        self._contexts: set[ContextChanged] = set()
+        self._contexts: set[ContextChanged | DevicesChanged] = set()
         self._weight = 0
         self._capacity = capacity
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        """Add a message. Equal ContextChanged messages are kept once, which bounds them while nothing is taken."""
-        if isinstance(message, ContextChanged):
+        """Add a message. Equal ones about the context are kept once, which bounds them while nothing is taken."""
+        if isinstance(message, ContextChanged | DevicesChanged):
             if message in self._contexts:
                 return
             self._contexts.add(message)

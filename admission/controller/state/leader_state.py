@@ -10,6 +10,7 @@ from admission.controller.state.tracked import Tracked, is_older
 from admission.controller.state.workload_change import WorkloadChange
 from admission.engine.events import WorkloadGone
 from admission.engine.vocabulary import MISCONFIGURED
+from admission.kinds.devices import Claimed
 from admission.model import sentences
 from admission.store.records import Changes, Closed, Opened, Resized, State, Transition
 from admission.store.workloads.replay import BLOCKING_REASONS
@@ -143,6 +144,10 @@ class Registry:
         """Return the workload of a uid; None if there is none."""
         self._uid_by_name: dict[tuple[str, str, str, str], str] = {}
         """Uid by (group, kind, namespace, name): `("batch", "Job", "team-a", "train")`."""
+        self._claimants: dict[Claimed, set[str]] = {}
+        """Uids of the workloads whose pods name a ResourceClaim or template."""
+        self._claimed: dict[str, set[Claimed]] = {}
+        """The same, by uid."""
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -175,10 +180,28 @@ class Registry:
             key = _name(workload) if seen is None else (seen.kind.group, seen.kind.kind, seen.namespace, seen.name)
             self._uid_by_name[key] = workload.uid
         self._by_uid[workload.uid] = tracked
+        for pod_set in workload.pod_sets:
+            if pod_set.claims:
+                self._put_claims(workload.uid, {Claimed(workload.namespace, each) for each in pod_set.claims})
+
+    def _put_claims(self, uid: str, claims: set[Claimed]) -> None:
+        known = self._claimed.setdefault(uid, set())
+        for claimed in claims - known:
+            known.add(claimed)
+            self._claimants.setdefault(claimed, set()).add(uid)
+
+    def claimants(self, claims: Iterable[Claimed]) -> set[str]:
+        """Return the uids of the workloads whose pods name one of these, or did earlier."""
+        return set().union(*(self._claimants.get(each, ()) for each in claims))
 
     def remove(self, uid: str) -> None:
         """Remove a workload. Its name is kept if a newer workload has it."""
         workload = self._by_uid.pop(uid).record.workload
+        for claimed in self._claimed.pop(uid, ()):
+            others = self._claimants[claimed]
+            others.discard(uid)
+            if not others:
+                del self._claimants[claimed]
         name = _name(workload)
         if self._uid_by_name.get(name) == uid:
             del self._uid_by_name[name]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from admission.engine import Policy as EnginePolicy
 from admission.engine import TopologyRules
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
+from admission.model.devices import DeviceRules
 
 JITTER = 0.0001
 """Random share of a requeue backoff, as in Kueue, so that workloads evicted together are not requeued together."""
@@ -47,3 +48,4 @@ class Policy:
     engine: EnginePolicy = field(default_factory=lambda: EnginePolicy(topology=TopologyRules()))
     pods_ready: WaitForPodsReady | None = None
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED
+    devices: DeviceRules = field(default_factory=DeviceRules)

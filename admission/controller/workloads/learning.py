@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
-def requests_measured(change: WorkloadChange, event: RequestsMeasured, _: Environment) -> None:
+def requests_measured(change: WorkloadChange, event: RequestsMeasured, environment: Environment) -> None:
     """Raise the quota of pod sets whose pods request more than is counted; stop a workload with too many pods."""
     record = change.tracked.record
     if record.state is not State.ADMITTED or record.admission is None:
@@ -40,6 +40,9 @@ def requests_measured(change: WorkloadChange, event: RequestsMeasured, _: Enviro
             change.deactivate(cause="MorePodsThanDeclared", because=because)
             return
     more = {each.name: _beyond(each, event.requests.get(each.name, _NOTHING)) for each in record.workload.pod_sets}
+    for found in more.values():
+        for name in [*filter(environment.context.devices.backs, found)]:
+            del found[name]  # counted as the devices that DeviceClasses provide for it
     if not any(more.values()):
         return
     workload = replace(

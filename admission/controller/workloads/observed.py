@@ -15,6 +15,7 @@ from admission.controller.state.workload_change import DEACTIVATED, WorkloadChan
 from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import evaluate
 from admission.controller.workloads.edits import is_edited, may_be_edited
+from admission.controller.workloads.triggers import ContextChange
 from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
@@ -23,7 +24,7 @@ from admission.store.records import DEQUEUED, FAILED, State, WorkloadRecord
 if TYPE_CHECKING:
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.triggers import (
-        ContextChange,
+        ClaimsChanged,
         LastPodEnded,
         ObjectDeleted,
         ObjectSeen,
@@ -125,6 +126,16 @@ def context_changed(change: WorkloadChange, _: ContextChange, environment: Envir
     tracked = change.tracked
     if tracked.record.state is State.PENDING and tracked.seen is not None and (obj := tracked.object) is not None:
         _update_pending(change, tracked.seen, obj, environment)
+
+
+def claims_changed(change: WorkloadChange, _: ClaimsChanged, environment: Environment) -> None:
+    """Compute a pending workload's pod sets again; stop an admitted one whose pods would get more devices now."""
+    tracked = change.tracked
+    workload = tracked.record.workload
+    if tracked.record.state is not State.ADMITTED:
+        context_changed(change, ContextChange(), environment)
+    elif more := environment.context.devices.more(workload.pod_sets, workload.namespace):
+        change.evict(reason=OUT_OF_SYNC, message=sentences.claims_grown(more))
 
 
 def stopped(change: WorkloadChange, _: Stopped, environment: Environment) -> None:

@@ -166,8 +166,10 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
         return
     admission = tracked.record.admission
     assert admission is not None, tracked
+    shared = {each.name: each.shared for each in tracked.record.workload.pod_sets}
     pod_sets = tuple(
-        _shrunk(each, new_counts[each.name]) if each.name in new_counts else each for each in admission.pod_sets
+        _shrunk(each, new_counts[each.name], shared.get(each.name, {})) if each.name in new_counts else each
+        for each in admission.pod_sets
     )
     # Pods that are no longer requested leave the workload's pod sets; those that have succeeded remain counted in them.
     workload = _with_counts(tracked.record.workload, wanted, downwards=True)
@@ -246,13 +248,14 @@ def _with_counts(workload: Workload, counts: Mapping[str, int], *, downwards: bo
     return replace(workload, pod_sets=tuple(pod_sets))
 
 
-def _shrunk(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
-    """Return a copy of the assignment with the usage of `count` pods."""
-    # An amount at the maximum was cut off there, and the amount per pod is unknown: none of it is released early.
-    usage = {
-        resource: amount if amount >= UNLIMITED else amount * count // assignment.count
-        for resource, amount in assignment.usage.items()
-    }
+def _shrunk(assignment: PodSetAssignment, count: int, shared: Mapping[str, int]) -> PodSetAssignment:
+    """Return a copy of the assignment with the usage of `count` pods. `shared`: `PodSet.shared`."""
+    usage = {}
+    for resource, amount in assignment.usage.items():
+        once = min(shared.get(resource, 0), amount)
+        # An amount at the maximum was cut off there, and the amount per pod is unknown: none of it is released early.
+        less = (amount - once) * count // assignment.count + (once if count else 0)
+        usage[resource] = amount if amount >= UNLIMITED else less
     placed = assignment.topology
     if placed is not None and len(placed.domains) == 1:  # with several, the pods that are left show which are free
         placed = replace(placed, domains=(placed.domains[0]._replace(pods=min(placed.domains[0].pods, count)),))

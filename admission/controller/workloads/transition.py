@@ -13,6 +13,7 @@ from admission.controller.workloads import admitted, learning, observed, scaling
 from admission.controller.workloads.triggers import (
     CheckAnswered,
     CheckRulesChanged,
+    ClaimsChanged,
     ContextChange,
     DeadlineReached,
     EditedBeforeStart,
@@ -81,6 +82,7 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     ObjectDeleted: observed.object_deleted,
     LastPodEnded: observed.last_pod_ended,
     ContextChange: observed.context_changed,
+    ClaimsChanged: observed.claims_changed,
     Ordered: observed.ordered,
     Stopped: observed.stopped,
     CheckAnswered: admitted.check_answered,

@@ -84,6 +84,11 @@ class ContextChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimsChanged:
+    """A ResourceClaim or template that the workload's pods name was created, deleted, or is another one now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ordered:
     """An admin's order for the workload was created or changed."""
 
@@ -201,6 +206,7 @@ Trigger: TypeAlias = (
     | PlacesGivenUp
     | RequestsMeasured
     | ContextChange
+    | ClaimsChanged
     | Ordered
     | CheckAnswered
     | CheckRulesChanged

@@ -130,6 +130,5 @@ def _requests(workload: Workload, admitted: Mapping[str, int]) -> Counter[str]:
     total: Counter[str] = Counter()
     for pod_set in workload.pod_sets:
         count = admitted.get(pod_set.name, pod_set.count)
-        for resource, amount in pod_set.requests.items():
-            total[resource] += amount * count
+        total.update(pod_set.total(count))
     return total

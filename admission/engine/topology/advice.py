@@ -55,7 +55,7 @@ def advice(registry: Registry, flavor: str, pod_set: PodSet, pods: int, *, uid: 
     request = pod_set.topology
     level = levels[0] if request is not None and request.required else None
     rules = pod_rules(pod_set, registry.forest.flavors[flavor])
-    about = _About(tree, requests_of(pod_set.requests), rules, pods)
+    about = _About(tree, requests_of(pod_set.beside_devices), rules, pods)
     best, room = about.best(level)
     where, resource = _where(tree, best, flavor), about.resource
     leaves = tree.below(best.values) if best is not None else [leaf for leaf in tree.leaves.values() if leaf.present]

@@ -29,7 +29,7 @@ def places(queue: ClusterQueue, pod_set: PodSet) -> bool:
 
 def placed_pods(workload: Workload, admission: Admission, flavors: Mapping[str, object]) -> tuple[PlacedPods, ...]:
     """Return the pods of an admission that are placed; `flavors`: those with a topology."""
-    requests = {pod_set.name: pod_set.requests for pod_set in workload.pod_sets}
+    requests = {pod_set.name: pod_set.beside_devices for pod_set in workload.pod_sets}
     found = []
     for pod_set in admission.pod_sets:
         if pod_set.topology is None:
@@ -114,7 +114,7 @@ class Placer:
         pod_set = self._pod_sets[index]
         return Question(
             assignment.pod_sets[index].pods,
-            requests_of(pod_set.requests),
+            requests_of(pod_set.beside_devices),
             pod_set.topology,
             pod_rules(pod_set, self._queue.flavors[flavor]),
             empty=empty,
@@ -207,7 +207,7 @@ class Placer:
         # The pod set with fewer pods is the leader; with equal numbers the second one.
         workers = max(range(len(indices)), key=lambda at: (counts[at], -at))
         leader = next((at for at in range(len(indices)) if at != workers), None)
-        leader_requests = requests_of(self._pod_sets[indices[leader]].requests) if leader is not None else None
+        leader_requests = requests_of(self._pod_sets[indices[leader]].beside_devices) if leader is not None else None
         question = self._question(flavor, assignment, indices[workers], empty=empty)._replace(leader=leader_requests)
         tree = self._topologies.trees[flavor]
         present = [self._present.get(self._pod_sets[index].name) for index in indices]

@@ -18,6 +18,7 @@ from admission.sandbox.apiserver.strategy import Strategy
 from admission.sandbox.auth.rbac import ClusterRoles, RoleBindings, Roles
 from admission.sandbox.builtin.api_services import ApiServices
 from admission.sandbox.builtin.apps import ControllerRevisions, Deployments, ReplicaSets, StatefulSets
+from admission.sandbox.builtin.devices import DeviceClasses, ResourceClaims, ResourceClaimTemplates, ResourceSlices
 from admission.sandbox.builtin.jobs import Jobs
 from admission.sandbox.builtin.pods import Pods
 from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
@@ -271,6 +272,16 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         }),
     ],
     ("node.k8s.io", "v1"): [("RuntimeClass", "runtimeclasses", "V1RuntimeClass", {"namespaced": False})],
+    ("resource.k8s.io", "v1"): [
+        ("DeviceClass", "deviceclasses", "V1DeviceClass", {"namespaced": False, "strategy": DeviceClasses()}),
+        ("ResourceClaim", "resourceclaims", "ResourceV1ResourceClaim", {
+            "strategy": ResourceClaims(), "subresources": (STATUS,),
+        }),
+        ("ResourceClaimTemplate", "resourceclaimtemplates", "V1ResourceClaimTemplate", {
+            "strategy": ResourceClaimTemplates(),
+        }),
+        ("ResourceSlice", "resourceslices", "V1ResourceSlice", {"namespaced": False, "strategy": ResourceSlices()}),
+    ],
     ("apiextensions.k8s.io", "v1"): [
         ("CustomResourceDefinition", "customresourcedefinitions", "V1CustomResourceDefinition", {
             "namespaced": False, "short": ("crd", "crds"), "categories": ("api-extensions",),
@@ -325,6 +336,10 @@ _SINCE = {
     "mutatingadmissionpolicybindings": 36,
     "validatingadmissionpolicies": 30,
     "validatingadmissionpolicybindings": 30,
+    "deviceclasses": 34,
+    "resourceclaims": 34,
+    "resourceclaimtemplates": 34,
+    "resourceslices": 34,
 }
 """First minor version of Kubernetes that serves a resource; older simulated versions lack it."""
 

@@ -95,6 +95,7 @@ def pod_spec_causes(spec: Object, field: str) -> list[Cause]:
         causes += label_causes(spec["nodeSelector"], f"{field}.nodeSelector")
     for index, toleration in enumerate(spec.get("tolerations", ())):
         causes += _toleration_causes(toleration, f"{field}.tolerations[{index}]")
+    causes += _claim_causes(spec, field)
     causes += _gate_causes(spec.get("schedulingGates", ()), f"{field}.schedulingGates")
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         causes.append(invalid(f"{field}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"],
@@ -167,6 +168,39 @@ def _toleration_causes(toleration: Object, field: str) -> list[Cause]:
         causes.append(unsupported(f"{field}.effect", effect, _EFFECTS))
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         causes.append(invalid(f"{field}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+    return causes
+
+
+def _claim_causes(spec: Object, field: str) -> list[Cause]:
+    """Return the errors of `resourceClaims`, and of the containers that use them."""
+    causes = []
+    names: list[str] = []
+    for index, claim in enumerate(spec.get("resourceClaims", ())):
+        path, name = f"{field}.resourceClaims[{index}]", claim.get("name", "")
+        if not name:
+            causes.append(required(f"{path}.name"))
+        elif fault := label_fault(name):
+            causes.append(invalid(f"{path}.name", name, fault))
+        elif name in names:
+            causes.append(duplicate(f"{path}.name", name))
+        names.append(name)
+        named = [claim[key] for key in ("resourceClaimName", "resourceClaimTemplateName") if key in claim]
+        if len(named) > 1:
+            text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            causes.append(invalid(path, claim, text))
+        elif not named:
+            text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            causes.append(invalid(path, claim, text))
+    for key in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(key, ())):
+            for number, used in enumerate(container.get("resources", {}).get("claims", ())):
+                if used.get("name") not in names:
+                    which = f": {', '.join(sorted(names))}" if names else " which is empty"
+                    text = (
+                        f'Not found: "{used.get("name")}": must be one of the names in pod.spec.resourceClaims{which}'
+                    )
+                    path = f"{field}.{key}[{index}].resources.claims[{number}]"
+                    causes.append(Cause("FieldValueNotFound", path, text))
     return causes
 
 

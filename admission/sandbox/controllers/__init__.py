@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from admission.sandbox.background import background
+from admission.sandbox.controllers.claims import ClaimController
 from admission.sandbox.controllers.collector import Collector
 from admission.sandbox.controllers.cronjobs import CronJobController
 from admission.sandbox.controllers.deployments import DeploymentController
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from admission.sandbox.clock import Clock
+    from admission.sandbox.controllers.base import Controller
     from admission.sandbox.local import LocalClient
 
 __all__ = ["EXIT_CODE", "RUN_SECONDS", "START", "STOP_SECONDS", "controllers"]
@@ -40,7 +42,7 @@ async def controllers(
     cancelled; at exit its exception is raised in an ExceptionGroup.
     """
     manager = local(_MANAGER)
-    running = (
+    running: tuple[Controller[Any], ...] = (
         JobController(manager, clock, keeps_start_time=before_1_36),
         CronJobController(manager, clock),
         DeploymentController(manager, clock),
@@ -51,5 +53,7 @@ async def controllers(
         Scheduler(local(_SCHEDULER), clock),
         Kubelet(local(_KUBELET), clock),
     )
+    if "resourceclaims" in manager.plurals():
+        running += (ClaimController(manager, clock),)
     async with background(**{type(each).__name__: each.run() for each in running}):
         yield

@@ -34,7 +34,9 @@ def shape_key(spec: Object) -> bytes:
     """Return a key that is equal for pods with equal requirements."""
     resources = [container.get("resources") for container in spec["containers"]]
     starting = [(each.get("resources"), each.get("restartPolicy")) for each in spec.get("initContainers", ())]
-    rest = [spec.get(name) for name in ("overhead", "priority", "nodeSelector", "tolerations", "affinity")]
+    rest = [
+        spec.get(name) for name in ("overhead", "priority", "nodeSelector", "tolerations", "affinity", "resourceClaims")
+    ]
     return orjson.dumps((resources, starting, rest))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import rfc3339
+from admission.sandbox.controllers.allocation import Allocation
 from admission.sandbox.controllers.base import Controller, is_over
 from admission.sandbox.controllers.fit import Shape, allocatable_of, fits, matches_node, shape_key, shape_of
 from admission.sandbox.controllers.podlife import start_fault
@@ -54,10 +55,13 @@ class Scheduler(Controller[str]):
     Without any simulated node it does nothing, not even report pods as unschedulable.
     """
 
-    plurals = ("nodes", "pods")
+    plurals: tuple[str, ...] = ("nodes", "pods", "deviceclasses", "resourceslices", "resourceclaims")
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
+        served = local.plurals()
+        self.plurals = tuple(plural for plural in self.plurals if plural in served)
         super().__init__(local, clock)
+        self._devices = Allocation(local)
         self._nodes: dict[str, Object] = {}
         self._free: dict[str, dict[str, int]] = {}
         self._placed: dict[str, tuple[str, Shape]] = {}
@@ -68,8 +72,12 @@ class Scheduler(Controller[str]):
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         if plural == "nodes":
             self._observe_node(change, obj)
-        else:
+        elif plural == "pods":
             self._observe_pod(change, obj)
+        else:
+            self._devices.observe(plural, change, obj)
+            if self._waiting:
+                self.enqueue("", self._delay)
 
     def _observe_node(self, change: str, node: Object) -> None:
         name = node["metadata"]["name"]
@@ -131,7 +139,12 @@ class Scheduler(Controller[str]):
                 pod_key = next(iter(queue.pods))
                 pod = self.local.get("pods", *pod_key)
                 if pod is not None and "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
-                    node = self._find(queue)
+                    claims = self._devices.claims(pod) if "resourceClaims" in pod["spec"] else []
+                    node = None if claims is None else self._find(queue, claims)
+                    if node is not None and claims:
+                        devices = self._devices.find(claims, node)
+                        assert devices is not None, node
+                        await self._devices.reserve(claims, devices, pod, node)
                     if node is None:
                         await self._report_unschedulable(queue)
                         break
@@ -140,14 +153,15 @@ class Scheduler(Controller[str]):
                     await self.yield_to_loop()
                 self._dequeue(pod_key)
 
-    def _find(self, queue: _Queue) -> str | None:
+    def _find(self, queue: _Queue, claims: list[Object]) -> str | None:
         """Return the next node that fits; the search starts after the last result, which spreads the pods."""
         if queue.nodes is None:
             queue.nodes = [name for name, node in self._nodes.items() if matches_node(queue.shape, node)]
         count = len(queue.nodes)
         for step in range(count):
             position = (queue.start + step) % count
-            if fits(self._free[queue.nodes[position]], queue.shape):
+            fitting = fits(self._free[queue.nodes[position]], queue.shape)
+            if fitting and (not claims or self._devices.find(claims, queue.nodes[position]) is not None):
                 queue.start = position + 1
                 return queue.nodes[position]
         return None

@@ -81,9 +81,7 @@ FIELDS: Final[Mapping[str, Fate]] = {
     "resources.excludeResourcePrefixes": _TAKEN,
     "resources.quotaCheckStrategy": _TAKEN,
     "resources.transformations": _TAKEN,
-    "resources.deviceClassMappings": Fate.not_taken(
-        "requests by ResourceClaims do not count against quota; request devices as resources, such as nvidia.com/gpu"
-    ),
+    "resources.deviceClassMappings": _TAKEN,
     "integrations.frameworks": _TAKEN,
     "integrations.externalFrameworks": _TAKEN,
     "integrations.labelKeysToCopy": Fate.meaningless(
@@ -154,8 +152,6 @@ VERSIONS: Final[Mapping[str, frozenset[str]]] = {
 
 _WITHOUT: Final = {
     "MultiKueue": "Jobs run in this cluster only",
-    "KueueDRA": "requests by ResourceClaims do not count against quota",
-    "DynamicResourceAllocation": "requests by ResourceClaims do not count against quota",
     "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds/rules.md)",
     "ConcurrentAdmission": "a workload is tried in one flavor after the other",
     "PriorityBoost": "the priority is that of the priority class; sluice prioritize changes it",
@@ -166,6 +162,18 @@ _WITHOUT: Final = {
 """Beginning of a feature gate's name -> what Sluice does instead, if the gate is on."""
 _OWN_SETTING: Final = {
     "AdmissionFairSharing": "the setting admissionFairSharing enables it",
+    **dict.fromkeys(
+        (
+            "DynamicResourceAllocation",
+            "DRAExtendedResources",
+            "KueueDRAIntegration",
+            "KueueDRAIntegrationExtendedResource",
+            "KueueDRAIntegrationPartitionableDevices",
+            "KueueDRAIntegrationConsumableCapacity",
+        ),
+        "the setting resources.deviceClassMappings has this effect",
+    ),
+    "KueueDRARejectWorkloadsWhenDRADisabled": "the setting resources.unmappedDeviceClasses has this effect",
     "DisableWaitForPodsReady": "waitForPodsReady is off unless it is set",
     "LocalQueueDefaulting": "the LocalQueue default is for managed namespaces only (manageJobsWithoutQueueName)",
     "QuotaCheckStrategy": "the setting resources.quotaCheckStrategy has this effect",
