@@ -75,6 +75,8 @@ class Claimant:
     """The process that claimed last, also after it has released the claim; empty: unknown."""
     election: str | None
     """Lease by which the process was elected; empty: without election; None: unknown, an earlier version claimed."""
+    renewed: float | None
+    """When it was last renewed (Unix time, s), by the clock of its process."""
     version: str
     """resourceVersion of the Lease, which changes with each renewal."""
 
@@ -160,6 +162,8 @@ class Claim:
         self._cluster = ""
         self._replacing: Claimant | None = None
         self._holds_until = float("-inf")
+        self.renewed_before: float | None = None
+        """When the claim was last renewed before `take` (Unix time, s); None: it was not."""
 
     def __str__(self) -> str:
         return f"{self.location} ({self.database[:8]})"
@@ -200,6 +204,7 @@ class Claim:
         self._epoch = epoch
         while True:
             found = await self.read()
+            self.renewed_before = None if found is None else found.renewed
             if found is not None and found != self._replacing:
                 await self._check_database(found, leaders or {})
             try:
@@ -341,6 +346,7 @@ def _claimant(lease: Object) -> Claimant | None:
         text = annotations.get(name, "")
         return int(text) if text.isdecimal() else 0
 
+    spec = lease.get("spec") or {}
     return Claimant(
         database=annotations[DATABASE],
         location=annotations.get(LOCATION, ""),
@@ -348,7 +354,8 @@ def _claimant(lease: Object) -> Claimant | None:
         revision=number(REVISION),
         leader=annotations.get(LEADER, ""),
         election=annotations.get(ELECTION),
-        holder=str((lease.get("spec") or {}).get("holderIdentity") or ""),
+        holder=str(spec.get("holderIdentity") or ""),
+        renewed=datetime.fromisoformat(spec["renewTime"]).timestamp() if spec.get("renewTime") else None,
         version=lease["metadata"]["resourceVersion"],
     )
 

@@ -22,6 +22,7 @@ from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
+from admission.controller.decisions.outages import record_outages
 from admission.controller.decisions.undecidable import undecidable
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
@@ -146,8 +147,18 @@ class Controller:
 
     def standstill(self) -> str:
         """Return the message about an outage that prevents decisions, or would if this replica led; empty: none."""
-        unwritable = self._recovered.is_set() and self.database_fault is not None
-        return sentences.standstill(silent=self.watches.probe.failure is not None, unwritable=unwritable)
+        return sentences.standstill(silent=self._is_silent, unwritable=self._is_unwritable)
+
+    @property
+    def _is_silent(self) -> bool:
+        return self.watches.probe.failure is not None
+
+    @property
+    def _is_unwritable(self) -> bool:
+        return self._recovered.is_set() and self.database_fault is not None
+
+    def _cause_of_outage(self) -> str:
+        return sentences.outage(silent=self._is_silent, unwritable=self._is_unwritable)
 
     @property
     def policy(self) -> EnginePolicy:
@@ -179,8 +190,10 @@ class Controller:
         """Watch the cluster until cancelled."""
         await self.watches.run()
 
-    async def decide(self, *, epoch: int) -> None:
+    async def decide(self, *, epoch: int, after: float | None = None) -> None:
         """Lead until cancelled; may be called again afterwards. Outages of API server and database are waited out.
+
+        `after`: when the last leader was last known to be there (Unix time, s); None: there was none.
 
         Raises StaleEpoch, in an ExceptionGroup, if another replica has taken over.
         """
@@ -205,6 +218,10 @@ class Controller:
                 group.create_task(self._committer.workload_events.run(), name="workload events")
                 group.create_task(obstacles.run(), name="pod obstacles")
                 group.create_task(self._failed_pods.run(), name="failed pods")
+                outages = record_outages(
+                    self._store, cause=self._cause_of_outage, is_deciding=lambda: self.is_deciding, since=after
+                )
+                group.create_task(outages, name="outages")
                 await self.watches.context_synced()
                 await self._load()
                 group.create_task(self._watch_orders(), name="orders")

@@ -53,6 +53,16 @@ def standstill(*, silent: bool, unwritable: bool) -> str:
     )
 
 
+NO_LEADER: Final = "No Sluice was running that could decide"
+
+
+def outage(*, silent: bool, unwritable: bool) -> str:
+    """Why nothing was decided, for the record of an outage; empty: it could be."""
+    if silent:
+        return "The API server did not answer, or rejected Sluice's credentials"
+    return "The database did not answer, or took no writes" if unwritable else ""
+
+
 def time(seconds: float) -> str:
     """Format a Unix time like the API: `2026-01-02T12:05:30Z`."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import func, insert, select
 
+from admission.model import sentences
 from admission.store.database.tables import audit_records, head
 
 if TYPE_CHECKING:
@@ -101,6 +103,25 @@ def record(
     connection.execute(insert(audit_records), row)
 
 
+OUTAGE: Final = "Outage"
+"""Kind of the records of outages, which Sluice itself writes."""
+
+
+class Outage(NamedTuple):
+    """A time in which nothing was decided. Times are seconds since the epoch."""
+
+    start: float
+    end: float
+    cause: str
+
+
+def record_outage(connection: Connection, outage: Outage, *, revision: int) -> None:
+    """Add a record of an outage that is over, within the transaction of `connection`."""
+    times = {"from": sentences.time(outage.start), "to": sentences.time(outage.end)}
+    author, key = Author("sluice", reason=outage.cause), (OUTAGE, "", "decisions")
+    record(connection, author, "outage", key, at=outage.end, revision=revision, before=None, after=times)
+
+
 class Audit:
     """Read access to the audit log."""
 
@@ -109,6 +130,15 @@ class Audit:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def outages(self, start: float, end: float) -> tuple[Outage, ...]:
+        """Return the recorded outages of some time between `start` and `end` (Unix times, s), in order of time."""
+        columns = audit_records.c
+        statement = select(columns.after, columns.reason).where(columns.kind == OUTAGE).order_by(columns.id)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(statement)).all()
+        found = [Outage(_time(row.after["from"]), _time(row.after["to"]), row.reason) for row in rows]
+        return tuple(outage for outage in found if outage.start < end and outage.end > start)
 
     async def list(
         self, fields: Mapping[str, str] | None = None, *, limit: int | None = None, before: int | None = None
@@ -131,6 +161,10 @@ class Audit:
                 more = (await connection.execute(older)).scalar_one()
         records = tuple(map(_record, rows))
         return AuditPage(records, records[-1].id if more else None, more, revision)
+
+
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _record(row: RowMapping) -> AuditRecord:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from admission.model.errors import StoreError
 from admission.store import dump, retention
-from admission.store.audit_log import Audit
+from admission.store.audit_log import Audit, Outage, record_outage
 from admission.store.browser_sessions import BrowserSessions
 from admission.store.budget_sums import BudgetSums
 from admission.store.database import schema_version
@@ -240,6 +240,13 @@ class Store:
     async def note_failures(self, texts: Mapping[str, str]) -> None:
         """Put a text, such as an exit code, before the message of each of these failed workloads, by uid."""
         self.revisions.announce(await note_failures(self._database, texts), decision=True)
+
+    async def note_outage(self, start: float, end: float, cause: str) -> None:
+        """Write to the audit log that nothing was decided between two times (Unix, s)."""
+        async with self._database.write() as connection:
+            revision = await connection.run_sync(next_revision)
+            await connection.run_sync(record_outage, Outage(start, end, cause), revision=revision)
+        self.revisions.announce(revision)
 
     async def dump(self, write: Write, progress: Progress) -> None:
         """Export a snapshot of the database to `write` (see `dump`)."""

@@ -391,3 +391,7 @@ async def test_quota_over_time_has_its_steps_and_the_events_that_explain_them(ap
         ("ClusterQueue", "Stopped"), ("Cohort", "Created"),
     ]  # fmt: skip
     assert (await api.get("reports/mine?interval=1h&quota=true")).status == 400
+    await store.note_outage(clock() - 1200, clock() - 600, "The database did not answer")
+    outage = {"kind": "Outage", "name": "", "type": "Outage", "message": "The database did not answer"}
+    times = {"time": "2025-06-17T16:46:40Z", "until": "2025-06-17T16:56:40Z"}
+    assert (await api.get("reports/usage?interval=1h&quota=true&from=30m")).body["events"][-1] == outage | times

@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_runner import Sluice
@@ -52,6 +52,16 @@ async def states(replica: Replica) -> dict[str, str]:
 async def until(replica: Replica, expected: dict[str, str]) -> None:
     while await states(replica) != expected:  # noqa: ASYNC110  another process decides
         await asyncio.sleep(0.05)
+
+
+async def outages(replica: Replica) -> list[dict[str, Any]]:
+    """Wait until an outage is recorded, and return all."""
+    found: list[dict[str, Any]] = []
+    while not found:
+        await asyncio.sleep(0.05)
+        _, body = await replica.get("/apis/sluice.dev/v1/auditrecords?fieldSelector=kind%3DOutage")
+        found = json.loads(body)["items"]
+    return found
 
 
 async def submit(client: Client, name: str) -> None:
@@ -107,5 +117,7 @@ async def test_frozen_api_server_fails_readiness_and_pauses_decisions(tmp_path: 
             await replica.until_ready()
             assert "\nsluice_deciding 1.0\n" in (await replica.get("/metrics"))[1]
             await until(replica, running | {"e": "admitted"})
+            (outage,) = await outages(replica)
+            assert outage["reason"].startswith("The API server did not answer")
             while (await client.get(f"{JOBS}/e")).get("status", {}).get("ready") != 1:  # noqa: ASYNC110  the sandbox
                 await asyncio.sleep(0.05)

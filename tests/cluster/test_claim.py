@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,16 @@ async def test_claimant_is_alive_while_it_renews_and_dead_after_expiry_or_releas
     second = claim_of(client, "second", ending)
     assert not await second.is_alive(await read_claim(second))
     assert ending.now - 1000 <= RENEW_PERIOD
+
+
+async def test_claim_knows_when_the_one_before_was_last_renewed(client: Client):
+    former, later = (claim_of(client, "a", VirtualTime(), holder) for holder in ("one", "other"))
+    began = time.time()
+    await former.take(epoch=7)
+    await later.take(epoch=7)
+    assert former.renewed_before is None
+    assert later.renewed_before is not None
+    assert began - 1e-3 <= later.renewed_before <= time.time()
 
 
 async def test_claim_is_replaced_only_if_unchanged_since_it_was_read(client: Client):

@@ -351,18 +351,22 @@ class QuotaChange(Model):
 
 
 class QueueEvent(Model):
-    """Change of a queue object that explains usage."""
+    """Change of a queue object, or an outage, that explains usage."""
 
     time: Time
     """When it was made."""
+    until: Time | None = None
+    """Of an outage: its end."""
     kind: str
-    """ClusterQueue, Cohort or LocalQueue."""
+    """ClusterQueue, Cohort, LocalQueue or Outage."""
     namespace: str | None = None
     """Namespace of the LocalQueue."""
     name: str
-    """Name of the object."""
+    """Name of the object; empty for an outage."""
     type: str
-    """Created, Deleted, QuotaChanged, Stopped or Resumed."""
+    """Created, Deleted, QuotaChanged, Stopped, Resumed or Outage, in which nothing was decided."""
+    message: str | None = None
+    """Of an outage: its cause."""
     changes: tuple[QuotaChange, ...] | None = None
     """Of QuotaChanged: what."""
 

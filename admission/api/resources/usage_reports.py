@@ -6,6 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
@@ -20,6 +21,7 @@ from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
 from admission.model.queues import Topology
 from admission.model.topology import HOSTNAME
+from admission.store.audit_log import OUTAGE
 from admission.store.ledger.quota_history import LABEL, by_labels, names_local_queues, with_quota
 from admission.store.ledger.usage import QuotaKey
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, columns_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.resources.cluster_views import ClusterViews
     from admission.api.resources.report_times import ReportTimes
+    from admission.store.audit_log import Outage
     from admission.store.ledger.places import Stay
     from admission.store.ledger.quota_history import Event
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
@@ -153,7 +156,9 @@ class Reports:
             }
             for resource, each in steps.items()
         ]
-        return {"quotas": quotas, "events": [*map(_event, history.events_of(filters, series.start, series.end))]}
+        events = [_event(event) for event in history.events_of(filters, series.start, series.end)]
+        outages = [_outage(one) for one in await self._store.audit.outages(series.start, series.end)]
+        return {"quotas": quotas, "events": sorted([*events, *outages], key=itemgetter("time"))}
 
     async def _by_labels(
         self, by: list[str], parts: Sequence[Sequence[UsageRow]], end: float
@@ -352,6 +357,17 @@ def _event(event: Event) -> Document:
         "name": event.name,
         "type": event.type,
         **({"changes": changes} if changes else {}),
+    }
+
+
+def _outage(outage: Outage) -> Document:
+    return {
+        "time": format_time(outage.start),
+        "until": format_time(outage.end),
+        "kind": OUTAGE,
+        "name": "",
+        "type": OUTAGE,
+        "message": outage.cause,
     }
 
 

@@ -149,7 +149,8 @@ class Role:
     async def _decide(self, epoch: int) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._claim.keep(), name="claim")
-            group.create_task(self._controller.decide(epoch=epoch), name="decide")
+            after = self._claim.renewed_before
+            group.create_task(self._controller.decide(epoch=epoch, after=after), name="decide")
             group.create_task(run_maintenance(self._store, lambda: self.retention, epoch=epoch), name="bookkeeping")
             group.create_task(self._notifier.run(epoch=epoch), name="notifications")
 

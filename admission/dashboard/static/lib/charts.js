@@ -51,7 +51,7 @@ export function valueAt(steps, time) {
 }
 
 // Stacked bar chart. `series`: [{name, values}], one value for each of `times` (Unix ms); `unit`: of the axis;
-// `line`: a limit over time {name, steps: [{at, value}]}; `events`: [{at, text}], which are marked.
+// `line`: a limit over time {name, steps: [{at, value}]}; `events`: [{at, until, text}], which are marked.
 export function StackedChart({ label, times, series, unit, line, events = [], format, stepMs, height = 190 }) {
   const [hovered, setHovered] = useState(-1);
   const [width, box] = useWidth();
@@ -82,7 +82,7 @@ export function StackedChart({ label, times, series, unit, line, events = [], fo
   const named = (time) => (stepMs >= 86400000 ? dayOfReport(time) : clock(time));
   const stepPath = steps.map((each, index) => `${index ? "H" : "M"}${x(each.at).toFixed(1)}${index ? "" : ` ${y(each.value).toFixed(1)}`}${index ? `V${y(each.value).toFixed(1)}` : ""}`).join("") + (steps.length ? `H${width}` : "");
   const begins = hovered >= 0 ? times[hovered] : 0;
-  const happened = hovered >= 0 ? events.filter((each) => each.at >= begins && each.at < begins + stepMs) : [];
+  const happened = hovered >= 0 ? events.filter((each) => (each.until ?? each.at) >= begins && each.at < begins + stepMs) : [];
   const find = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     const index = Math.floor((((event.clientX - box.left) / box.width) * width - left) / step);
@@ -94,7 +94,7 @@ export function StackedChart({ label, times, series, unit, line, events = [], fo
       ${bars}
       ${unit && html`<text class="axis" x=${left - 6} y="10" text-anchor="end">${unit}</text>`}
       ${steps.length > 0 && html`<path class="limit" d=${stepPath} />`}
-      ${events.map((each, index) => html`<g key=${index} class="event"><title>${each.text}</title><path d=${`M${x(each.at).toFixed(1)} ${top}V${top + inner}`} /><path class="event-head" d=${`M${x(each.at).toFixed(1)} ${top}l-4 -7h8z`} /></g>`)}
+      ${events.map((each, index) => html`<g key=${index} class="event"><title>${each.text}</title>${each.until && html`<rect class="outage" x=${x(each.at)} y=${top} width=${Math.max(1, x(Math.min(each.until, to)) - x(each.at))} height=${inner} />`}<path d=${`M${x(each.at).toFixed(1)} ${top}V${top + inner}`} /><path class="event-head" d=${`M${x(each.at).toFixed(1)} ${top}l-4 -7h8z`} /></g>`)}
       ${times.map((time, index) => index % every === 0 && fits(index) && html`<text key=${time} class="axis" x=${left + index * step} y=${height - 5}>${named(time)}</text>`)}
       ${hovered >= 0 && html`<rect class="hovered" x=${left + hovered * step} y=${top} width=${step} height=${inner} />`}
     </svg>
@@ -106,7 +106,7 @@ export function StackedChart({ label, times, series, unit, line, events = [], fo
       ${steps.length > 0 && html`<span><i class="swatch limit-swatch"></i>${line.name} <b>${format(valueAt(steps, hovered >= 0 ? begins + stepMs - 1 : to))}</b></span>`}
       ${happened.map((each, index) => html`<span key=${`event ${index}`}><i class="swatch event-swatch"></i><bdi>${each.text}</bdi></span>`)}
     </figcaption>
-    ${events.length > 0 && html`<details class="soft small"><summary>${plural(events.length, "event")}: changes of quota, and queues that were stopped</summary>
+    ${events.length > 0 && html`<details class="soft small"><summary>${plural(events.length, "event")}: changes of quota, queues that were stopped, outages</summary>
       <ul class="plain">${[...events].reverse().slice(0, MOST_EVENTS).map((each, index) => html`<li key=${index}><span class="nowrap">${day(each.at)} ${clock(each.at)}</span> <bdi>${each.text}</bdi></li>`)}</ul></details>`}
   </figure>`;
 }

@@ -1,5 +1,5 @@
 // Usage over time: parameters of the usage report, and conversion of its items to series for charts.
-import { amount, resourceName, seconds, shown } from "./format.js";
+import { amount, duration, resourceName, seconds, shown } from "./format.js";
 
 export const PERIODS = {
   hour: { text: "Hour", from: "1h", seconds: 3600 },
@@ -55,12 +55,13 @@ export function meanOf(steps, from, to) {
   return steps.reduce((sum, step, index) => sum + step.value * Math.max(0, Math.min(ends[index], to) - Math.max(step.at, from)), 0) / Math.max(1, to - from);
 }
 
-// Events of a report with `quota`, for charts: [{at, text}]. Changes of the quota of other resources are left out.
+// Events of a report with `quota`, for charts: [{at, until, text}]; `until`: of those that lasted. Changes of the quota of other resources are left out.
 export function eventsOf(report, resource) {
   const events = [];
   for (const event of report.events || []) {
     const at = seconds(event.time) * 1000, name = event.namespace ? `${event.namespace}/${event.name}` : event.name;
-    if (event.type !== "QuotaChanged") events.push({ at, text: `${event.kind} ${name} was ${event.type.toLowerCase()}` });
+    if (event.type === "Outage") events.push({ at, until: seconds(event.until) * 1000, text: `nothing was decided for ${duration(seconds(event.until) - seconds(event.time))}: ${event.message}` });
+    else if (event.type !== "QuotaChanged") events.push({ at, text: `${event.kind} ${name} was ${event.type.toLowerCase()}` });
     else {
       const changes = event.changes.filter((change) => change.resource === resource)
         .map((change) => `${shown(resource, amount(change.from))} → ${shown(resource, amount(change.to))} ${resourceName(resource)} (${change.flavor})`);

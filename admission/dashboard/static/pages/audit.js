@@ -7,7 +7,7 @@ import { html, useEffect, useState } from "../lib/ui.js";
 import { Difference } from "./history.js";
 
 const PAGE = 50;
-const KINDS = ["ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "WorkloadPriorityClass", "AdmissionCheck", "Workload"];
+const KINDS = ["ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "WorkloadPriorityClass", "AdmissionCheck", "Workload", "Outage"];
 const escaped = (text) => text.replace(/[\\,=]/g, "\\$&");
 
 export function Audit() {
