@@ -119,7 +119,8 @@ def explain_waiting(
     if queue.node is None or why_outside(registry, item) or item.fault is not None or not item.accepted:
         return replace(base, reason=reason, message=message)
     assignment = assign_without_preemption(queue, item, ignore_undeclared)
-    lacks = tuple(_with_usage(registry, queue, lack) for lack in lacks_of(queue, assignment))
+    lacking = lacks_of(queue, assignment, may_borrow=item.shape.terms.may_borrow)
+    lacks = tuple(_with_usage(registry, queue, lack) for lack in lacking)
     holders, other_holders = _holders(registry, queue, item, lacks)
     return replace(
         base,

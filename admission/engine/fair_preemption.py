@@ -64,7 +64,14 @@ def fair(domain: Domain, preemptor: Preemptor, strategies: Sequence[Strategy]) -
 
 
 def _fits(preemptor: Preemptor) -> bool:
-    return fits(preemptor.node, preemptor.requests) and (preemptor.placing is None or preemptor.placing.fits())
+    return _has_quota(preemptor) and (preemptor.placing is None or preemptor.placing.fits())
+
+
+def _has_quota(preemptor: Preemptor) -> bool:
+    node, requests = preemptor.node, preemptor.requests
+    if not preemptor.may_borrow and any(borrows_with(node, fr, amount) for fr, amount in requests.items()):
+        return False
+    return fits(node, requests)
 
 
 class _Search:
@@ -152,7 +159,7 @@ class _Search:
         preemptor = self._preemptor
         for fr, amount in preemptor.requests.items():
             remove_usage(preemptor.node, fr, amount)
-        enough = fits(preemptor.node, preemptor.requests)
+        enough = _has_quota(preemptor)
         for fr, amount in preemptor.requests.items():
             add_usage(preemptor.node, fr, amount)
         return enough

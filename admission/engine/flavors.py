@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.assignment import MODES, Assignment, Attempt, Choice, KnownFit, Mode, PodSetResult, Possibility
-from admission.engine.tree import available, lowest_subtree
+from admission.engine.tree import lowest_subtree, most_usable, usable
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
     NO_MATCHING_FLAVOR,
@@ -90,6 +90,7 @@ class Assigner:
         )
         self._quota_alone = queue.topologies is None
         self._shape = shape
+        self._may_borrow = shape.terms.may_borrow
         self._facts = queue.facts(shape)
         self._plan: Plan = self._facts.plan
         self._simulate = simulate
@@ -290,12 +291,12 @@ class Assigner:
         """
         node = self._node
         amount = before + requested
-        if amount > node.potential[fr]:
-            return Possibility.NO_FIT, 0, Excess(resource, flavor, before, requested, node.potential[fr])
+        if amount > (most := most_usable(node, fr, may_borrow=self._may_borrow)):
+            return Possibility.NO_FIT, 0, Excess(resource, flavor, before, requested, most)
         borrow, in_part = lowest_subtree(node, fr, amount)
         if self._checks is not None:
             self._checks.append((fr, amount, borrow))
-        free = max(0, available(node, fr))
+        free = usable(node, fr, may_borrow=self._may_borrow)
         if amount <= free:
             return Possibility.FIT, borrow, None
         cause = Shortage(resource, flavor, amount - free)

@@ -15,6 +15,7 @@ from admission.engine.clusterqueue import PODS
 from admission.engine.fair import share
 from admission.engine.order import Rank, tournament_rank
 from admission.engine.tree import add_usage, borrows_with, least_free, remove_usage
+from admission.model.terms import NO_TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -247,6 +248,8 @@ def _firsts(queue: ClusterQueue) -> list[Item] | None:
     firsts = pending.firsts()
     for item in firsts or ():
         if item.fault or item.progress or item.shape.partial or item.workload.replaces:
+            return None
+        if item.shape.terms != NO_TERMS:
             return None
     return firsts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from admission.engine.tree import available, limits_below
+from admission.engine.tree import limits_below, most_usable, usable
 from admission.engine.vocabulary import Excess, Shortage
 from admission.model.names import listed
 from admission.model.quantity import UNLIMITED
@@ -71,8 +71,11 @@ class Lack:
         return f"{amount_text(self.resource, self.missing)} ({self.flavor}) must become free"
 
 
-def lacks_of(queue: ClusterQueue, assignment: Assignment) -> tuple[Lack, ...]:
-    """Return what is missing for an assignment that does not fit, each flavor-resource once."""
+def lacks_of(queue: ClusterQueue, assignment: Assignment, *, may_borrow: bool) -> tuple[Lack, ...]:
+    """Return what is missing for an assignment that does not fit, each flavor-resource once.
+
+    `may_borrow`: whether the workload may be admitted with borrowed quota.
+    """
     found: dict[tuple[str, str], Lack] = {}
     needs: dict[tuple[tuple[str, str], ...], int] = {}
     for pod_set in assignment.pod_sets:
@@ -87,7 +90,7 @@ def lacks_of(queue: ClusterQueue, assignment: Assignment) -> tuple[Lack, ...]:
             # Pod sets that lack the same things have one need together; with other flavors they have one each.
             need = needs.setdefault(tuple((cause.flavor, cause.resource) for cause in causes), len(needs))
             for cause in causes:
-                lack, key = _lack(queue, need, cause), (cause.flavor, cause.resource)
+                lack, key = _lack(queue, need, cause, may_borrow=may_borrow), (cause.flavor, cause.resource)
                 known = found.get(key)
                 if known is None or lack.requested > known.requested:
                     found[key] = lack if known is None else replace(lack, need=known.need)
@@ -95,14 +98,18 @@ def lacks_of(queue: ClusterQueue, assignment: Assignment) -> tuple[Lack, ...]:
     return tuple(sorted(found.values(), key=lambda lack: lack.resource in _COMMON))
 
 
-def _lack(queue: ClusterQueue, need: int, cause: Shortage | Excess) -> Lack:
+def _lack(queue: ClusterQueue, need: int, cause: Shortage | Excess, *, may_borrow: bool) -> Lack:
     tree, node = queue.tree, queue.node
     assert tree is not None
     assert node is not None
     fr = tree.index[cause.flavor, cause.resource]
-    free = max(0, available(node, fr))
+    free = usable(node, fr, may_borrow=may_borrow)
     # The amount of a pod set, and what earlier pod sets of the workload would take of the same flavor.
     requested = free + cause.missing if isinstance(cause, Shortage) else cause.before + cause.requested
+    limits = limits_below(node, fr, requested, ever=isinstance(cause, Excess))
+    if not may_borrow:
+        own = node.quota[fr] - (0 if isinstance(cause, Excess) else node.usage[fr])
+        limits = ((f"ClusterQueue {queue.name}: nominalQuota", requested - own),) if requested > own else limits
     return Lack(
         need,
         cause.flavor,
@@ -110,8 +117,8 @@ def _lack(queue: ClusterQueue, need: int, cause: Shortage | Excess) -> Lack:
         requested,
         min(free, UNLIMITED),
         min(max(0, free - max(0, node.nominal[fr] - node.usage[fr])), UNLIMITED),
-        min(node.potential[fr], UNLIMITED),
-        limits_below(node, fr, requested, ever=isinstance(cause, Excess)),
+        min(most_usable(node, fr, may_borrow=may_borrow), UNLIMITED),
+        limits,
     )
 
 

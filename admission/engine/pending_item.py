@@ -1,8 +1,8 @@
 """Pending workload in the engine (`Item`), and the equivalence classes (`Shape`, `Bucket`) of pending workloads.
 
-A shape is everything that decides whether a workload fits: its pod sets and priority, and the workload that it replaces
-(Kueue's scheduling equivalence hash, KEP 9694). Results computed for one workload are used for all of its shape. A
-bucket contains the pending workloads of a ClusterQueue that have one shape and are ordered by time alone.
+A shape is everything that decides whether a workload fits: its pod sets, priority and terms, and the workload that it
+replaces (Kueue's scheduling equivalence hash, KEP 9694). Results computed for one workload are used for all of its
+shape. A bucket contains the pending workloads of a ClusterQueue that have one shape and are ordered by time alone.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
+from admission.model.terms import NO_TERMS
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
     from admission.engine.accounting import Accounting
     from admission.engine.clusterqueue import ClusterQueue, Facts
     from admission.engine.tree import FlavorResource
+    from admission.model.terms import Terms
     from admission.model.workload import PodSet, Workload
 
 LocalQueueKey = tuple[str, str]
@@ -105,10 +108,15 @@ class Item:
 class Shape:
     """Pod sets and priority that a class of equal workloads has in common. Equal shapes are one object."""
 
-    __slots__ = ("__weakref__", "_usage", "facts", "partial", "pod_sets", "priority", "replaces", "written")
+    __slots__ = ("__weakref__", "_usage", "facts", "partial", "pod_sets", "priority", "replaces", "terms", "written")
 
     def __init__(
-        self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int, replaces: str = ""
+        self,
+        written: tuple[PodSet, ...],
+        pod_sets: tuple[PodSet, ...],
+        priority: int,
+        replaces: str = "",
+        terms: Terms = NO_TERMS,
     ) -> None:
         self.written = written
         """The pod sets of the workload."""
@@ -117,6 +125,8 @@ class Shape:
         self.priority = priority
         self.replaces = replaces
         """Uid of the workload whose quota it takes over: that quota is subtracted from its requests."""
+        self.terms = terms
+        """What its user permits; what it waits for is part of no shape."""
         self.facts: dict[ClusterQueue, Facts] = {}
         """ClusterQueue to the results cached for the shape there."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
@@ -203,13 +213,15 @@ class Shapes:
         """Return the shape of a workload, reusing an equal one."""
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
-        if known is not None and known.written is workload.pod_sets and known.replaces == workload.replaces:
+        replaces, terms = workload.replaces, workload.terms
+        is_same = known is not None and known.written is workload.pod_sets and known.replaces == replaces
+        if known is not None and is_same and (known.terms is terms or known.terms == terms):
             return known
-        value = workload.priority, workload.replaces, *map(_value, workload.pod_sets)
+        value = workload.priority, replaces, terms, *map(_value, workload.pod_sets)
         shape = self._by_value.get(value)
         if shape is None:
             counted = self._accounting.pod_sets(workload.pod_sets)
-            shape = Shape(workload.pod_sets, counted, workload.priority, workload.replaces)
+            shape = Shape(workload.pod_sets, counted, workload.priority, replaces, terms)
             self._by_value[value] = shape
             # The shape keeps the tuple alive, so that its id is not reused while the entry exists.
             self._by_identity[identity] = shape

@@ -88,8 +88,17 @@ class Search:
         self._find = find
         self._domain = domain
         self._preemptor = Preemptor(
-            queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded, guard=guard
+            queue,
+            queue.node,
+            item.shape.priority,
+            item.since,
+            {},
+            frozenset(),
+            excluded,
+            may_borrow=item.shape.terms.may_borrow,
+            guard=guard,
         )
+        self._preempts = item.shape.terms.preempts
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
 
     def targets(self, assignment: Assignment, placing: Placing | None = None) -> list[Target]:
@@ -98,6 +107,8 @@ class Search:
         `placing`: None if it is not placed by topology.
         """
         # As in Kueue the implicit resource `pods` does not count here, only what the pods request themselves.
+        if not self._preempts:
+            return []
         frs = self._domain.tree.frs
         requests = {fr: amount for fr, amount in assignment.usage.items() if amount and frs[fr][1] != PODS}
         needed = assignment.needing_preemption()
@@ -107,6 +118,8 @@ class Search:
         return self._victims(requests, needed)
 
     def _victims(self, requests: Mapping[int, int], needed: frozenset[int]) -> list[Target]:
+        if not self._preempts:
+            return []
         # Often the assignment needs just the flavor-resource that was simulated before.
         key = frozenset(requests.items()), needed
         if key not in self._found:
@@ -151,7 +164,7 @@ def classical(domain: Domain, preemptor: Preemptor) -> list[Target]:
         attempts = [False, True]
     else:
         attempts = [True, False]
-    for may_borrow in attempts:
+    for may_borrow in attempts if preemptor.may_borrow else [False]:
         targets = _attempt(preemptor, candidates, may_borrow=may_borrow)
         if targets:
             return targets

@@ -39,7 +39,7 @@ class Remedy:
     """One change of a workload with which it would be admitted now."""
 
     change: str
-    """Pods, Request, Placement, LocalQueue or Priority."""
+    """Pods, Request, Placement, LocalQueue, Borrowing or Priority."""
     hint: str
     """The change in words, to follow "It could start now"."""
 
@@ -65,9 +65,11 @@ def remedies(
     yield from _other_queues(registry, item, ignore_undeclared)
     if queue.spec.queueing_strategy != "StrictFIFO" or not queue.pending.ahead_of(item, 1):
         # In a StrictFIFO queue the workloads ahead of it would come first, whatever it requests.
+        yield from _borrowing(queue, item, ignore_undeclared)
         yield from _other_nodes(queue, item, ignore_undeclared)
         yield from _fewer_pods(queue, item, ignore_undeclared)
-        lacks = lacks_of(queue, assign_without_preemption(queue, item, ignore_undeclared))
+        assignment = assign_without_preemption(queue, item, ignore_undeclared)
+        lacks = lacks_of(queue, assignment, may_borrow=item.shape.terms.may_borrow)
         yield from _smaller_requests(queue, item, lacks, ignore_undeclared)
         if search is not None:
             yield from _higher_priority(registry, queue, item, search, ignore_undeclared)
@@ -93,13 +95,21 @@ def _fits(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> bool:
 
 def _shaped(item: Item, pod_sets: Sequence[PodSet], priority: int | None = None) -> Shape:
     changed = tuple(pod_sets)
-    return Shape(changed, changed, item.shape.priority if priority is None else priority)
+    return Shape(changed, changed, item.shape.priority if priority is None else priority, terms=item.shape.terms)
 
 
 def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
     """Return the workload's shape with its pod set at position `number` replaced."""
     pod_sets = item.shape.pod_sets
     return _shaped(item, (*pod_sets[:number], pod_set, *pod_sets[number + 1 :]))
+
+
+def _borrowing(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
+    shape = item.shape
+    if not shape.terms.may_borrow:
+        other = Shape(shape.pod_sets, shape.pod_sets, shape.priority)
+        if _fits(queue, other, ignore_undeclared):
+            yield Remedy("Borrowing", "without its annotation cannot-borrow")
 
 
 def _fewer_pods(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:

@@ -193,6 +193,19 @@ def available(node: Node, fr: int) -> int:
     return free + local - used if used < local else free
 
 
+def usable(node: Node, fr: int, *, may_borrow: bool) -> int:
+    """Return the quota that a ClusterQueue could use now for a workload; never negative."""
+    free = available(node, fr)
+    if not may_borrow:
+        free = min(free, node.quota[fr] - node.usage[fr])
+    return max(0, free)
+
+
+def most_usable(node: Node, fr: int, *, may_borrow: bool) -> int:
+    """Return the quota that a ClusterQueue could use for a workload if nothing were in use."""
+    return node.potential[fr] if may_borrow else min(node.potential[fr], node.quota[fr])
+
+
 def least_free(node: Node, fr: int, amount: int) -> float:
     """Return the least `available` of the parent with which `amount` is available to the node; infinite: never."""
     used, local, cap = node.usage[fr], node.local[fr], node.cap[fr]

@@ -16,7 +16,7 @@ from admission.engine.lacks import Lack, lacks_of, needed, needed_ever, raises_f
 from admission.engine.matching import obstacle
 from admission.engine.outside_cycles import why_outside
 from admission.engine.topology.workloads import Placer
-from admission.engine.tree import available, lowest_subtree
+from admission.engine.tree import lowest_subtree, usable
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
     HOPELESS,
@@ -151,7 +151,7 @@ def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore
         and _assigner(queue, shape, ignore_undeclared).assign(fewest).mode is not Mode.NO_FIT
     ):
         reason = WAITING_FOR_QUOTA
-    lacks = lacks_of(queue, assignment)
+    lacks = lacks_of(queue, assignment, may_borrow=shape.terms.may_borrow)
     if reason == WAITING_FOR_QUOTA:
         wanted = sum(pod_set.count for pod_set in shape.pod_sets)
         return Verdict(reason, sentences.waits_for_quota(needed(lacks), sum(fewest), wanted), lacks)
@@ -207,7 +207,8 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
         for cause in attempt.causes:
             match cause:
                 case Shortage(resource, name, missing):
-                    free = max(0, available(queue.node, queue.tree.index[name, resource]))
+                    fr = queue.tree.index[name, resource]
+                    free = usable(queue.node, fr, may_borrow=shape.terms.may_borrow)
                     amounts.append(amount_text(resource, missing + free))
                 case Excess(resource, _, before, requested, _):
                     amounts.append(amount_text(resource, before + requested))

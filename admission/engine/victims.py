@@ -81,6 +81,8 @@ class Preemptor(NamedTuple):
     """Uids of workloads that are no candidates, as their preemption was decided earlier in this cycle."""
     placing: Placing | None = None
     """None: it is not placed by topology."""
+    may_borrow: bool = True
+    """Whether it may be admitted with borrowed quota."""
     guard: Guard | None = None
     """Protection of workloads from preemption; None: the tree has none."""
 

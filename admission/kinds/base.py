@@ -19,6 +19,7 @@ from admission.kinds.abilities import (
     WatchedByLabel,
 )
 from admission.model.frozen import frozen
+from admission.model.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -63,6 +64,12 @@ ONLY_WHOLE: Final = "it can only start with all of its pods: remove the annotati
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: maximum execution time of the workload in seconds, summed over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
+CANNOT_BORROW: Final = ("sluice.dev/cannot-borrow", f"{KUEUE}cannot-borrow")
+"""Annotations; `"true"`: the workload is not admitted with borrowed quota (Kueue's KEP 8729)."""
+CANNOT_PREEMPT: Final = ("sluice.dev/cannot-preempt", f"{KUEUE}cannot-preempt")
+"""Annotations; `"true"`: no workload is preempted for this one (Kueue's KEP 8729)."""
+TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT)
+"""Annotations with terms of admission (see `admission.model.terms`)."""
 GATED_BY: Final = f"{KUEUE}admission-gated-by"
 """Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""
 RENDERED: Final = "rendered"
@@ -88,6 +95,8 @@ class Conventions:
     """Namespaces in which nothing is queued, whatever its labels; the webhook is not called for them."""
     group_labels: tuple[str, ...] = ()
     """Labels or annotations of other systems that name a pod's group (see `foreign_groups`)."""
+    borrow_annotations: tuple[str, ...] = CANNOT_BORROW
+    preempt_annotations: tuple[str, ...] = CANNOT_PREEMPT
     gate_annotation: str = GATED_BY
     """Annotation that names controllers which gate an object (`GATED_BY`); empty: none is read."""
 
@@ -102,7 +111,14 @@ class Conventions:
         group_labels: Iterable[str] = (),
     ) -> Conventions:
         """Return Sluice's labels, then Kueue's if `kueue_labels`, then the given labels of other systems."""
-        own = cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), gate_annotation="")
+        own = cls(
+            (QUEUE_NAME,),
+            (PRIORITY_CLASS,),
+            (MAX_EXEC_TIME,),
+            borrow_annotations=CANNOT_BORROW[:1],
+            preempt_annotations=CANNOT_PREEMPT[:1],
+            gate_annotation="",
+        )
         known = cls() if kueue_labels else own
         return cls(
             (*known.queue_labels, *queue_labels),
@@ -110,6 +126,8 @@ class Conventions:
             known.time_labels,
             frozenset(excluded_namespaces),
             tuple(group_labels),
+            known.borrow_annotations,
+            known.preempt_annotations,
             known.gate_annotation,
         )
 
@@ -204,6 +222,8 @@ class Observed:
     """Why it cannot be admitted in its present form, as a message for users; empty: it can."""
     gated_by: str = ""
     """Controllers that gate it, by name, separated by ", "; empty: none."""
+    terms: Terms = NO_TERMS
+    """What its user permits or waits for, beside quota."""
     is_uneven: bool = False
     """Whether its pods differ from its admission: some are gated beside running ones, or run without quota."""
 

@@ -22,6 +22,7 @@ from admission.kinds.base import (
 )
 from admission.kinds.children import find_pod_set
 from admission.model import names
+from admission.model.terms import NO_TERMS, Terms
 from admission.model.text import clean
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class CommonKind(ABC):
             max_seconds=int(limit) if limit and is_positive(limit) else None,
             waits_for=status.waits_for,
             gated_by=clean(", ".join(gates_of(annotations, self.conventions.gate_annotation))) if annotations else "",
+            terms=_terms(annotations, self.conventions) if annotations else NO_TERMS,
             is_uneven=status.is_uneven,
         )
 
@@ -201,7 +203,8 @@ class CommonKind(ABC):
             yield f"metadata.annotations[{gate}]", fault
         if self.min_count_fault and MIN_COUNT in annotations:
             yield MIN_COUNT_PATH, self.min_count_fault
-        flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *self.booleans)))
+        terms = (*self.conventions.borrow_annotations, *self.conventions.preempt_annotations)
+        flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *terms, *self.booleans)))
         for where, values, keys in flags:
             for key in keys:
                 if values.get(key, "true") not in {"true", "false"}:
@@ -215,6 +218,13 @@ def first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
             if value := values.get(key):
                 return value
     return ""
+
+
+def _terms(annotations: Mapping[str, str], conventions: Conventions) -> Terms:
+    """Return the terms of admission that these annotations say; a value that is no boolean says nothing."""
+    no_borrowing = first(annotations, conventions.borrow_annotations) == "true"
+    no_preemption = first(annotations, conventions.preempt_annotations) == "true"
+    return Terms(not no_borrowing, not no_preemption) if no_borrowing or no_preemption else NO_TERMS
 
 
 def quote(text: str) -> str:

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 
 from admission.kinds import templates, topology
-from admission.kinds.base import GATED_BY, HOLD, MANAGED, MIN_COUNT, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.base import (
+    GATED_BY,
+    HOLD,
+    MANAGED,
+    MIN_COUNT,
+    SUBMITTED_BY,
+    TERMS,
+    KindStatus,
+    Object,
+    Outcome,
+    PodCount,
+)
 from admission.kinds.common import NOTHING
 from admission.kinds.grouping import GATE, group_faults
 from admission.kinds.patches import additions, pointer, same_generation
@@ -49,7 +60,7 @@ class PodKind(UnchangedKind):
     pods_label: ClassVar[str] = ""
     plural: ClassVar[str] = "pods"
     kind: ClassVar[str] = "Pod"
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, MIN_COUNT)
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, *TERMS, MIN_COUNT)
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:

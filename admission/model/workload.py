@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.model.frozen import frozen
 from admission.model.quantity import together
+from admission.model.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +124,8 @@ class Workload:
     """The time limit that its user has set: it is stopped when it has run for so long; None: none."""
     may_preempt: bool = True
     """Whether preemption for it is permitted (Kueue's preemption gates)."""
+    terms: Terms = NO_TERMS
+    """What its user permits or waits for, beside quota."""
     rank_priority: int | None = None
     """Priority for its position in the ClusterQueue only, by an admin's order; None: `priority`."""
     rank_at: float | None = None

@@ -265,6 +265,7 @@ def read(
         priority_class=seen.priority_class,
         user=seen.user,
         max_seconds=max_seconds,
+        terms=seen.terms,
     )
     return Reading(workload, fault)
 
@@ -279,6 +280,7 @@ def _matches(
         and known.priority_class == seen.priority_class
         and known.user == seen.user
         and known.max_seconds == max_seconds
+        and known.terms == seen.terms
         and known.created == seen.created
         and known.pod_sets == pod_sets
     )

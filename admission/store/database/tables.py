@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0011"
+SCHEMA_VERSION = "0012"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -163,6 +163,7 @@ workloads = Table(
     Column("api_version", Text, nullable=False, server_default="batch/v1", comment="GROUP/VERSION of its object"),
     Column("eviction", JSON(none_as_null=True), comment="Reason, message and time of its last eviction"),
     Column("max_seconds", Integer, comment="Its time limit; NULL: none, or it is not known"),
+    Column("terms", JSON(none_as_null=True), comment="What its user permits or waits for; NULL: nothing special"),
     # Covers the order of lists and all columns that they can be filtered by: no other rows are read for a page.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),

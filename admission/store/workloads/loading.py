@@ -11,6 +11,7 @@ from sqlalchemy import JSON, Double, Text, and_, bindparam, cast, extract, func,
 
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.pod_set_documents import pod_set
+from admission.model.terms import NO_TERMS, Terms
 from admission.model.text import clean
 from admission.model.topology_documents import DELAYED, placed_pods
 from admission.model.workload import Admission, PodSetAssignment, Workload
@@ -248,7 +249,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
         original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
-        past_seconds, first_revision, api_version, eviction, max_seconds,
+        past_seconds, first_revision, api_version, eviction, max_seconds, terms,
     ) = row  # fmt: skip
     sets = shapes.get(shape, ())  # a misconfigured workload has no pod sets
     if isinstance(sets, Exception):
@@ -271,6 +272,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
             user=intern(submitted_by),
             queued_at=counts_from,
             max_seconds=max_seconds,
+            terms=NO_TERMS if terms is None else Terms.of(parsed_json(terms)),
         ),
         state=_STATES[state],
         queued_at=queued_at,
