@@ -154,6 +154,10 @@ class ClusterQueue:
         """Whether a workload did not fit since it was attached to this tree (see `Facts.obstacles`)."""
         self.protection: Protection | None = None
         """For how long its workloads are not preempted; None: they may be at any time."""
+        self.priority_interval = 0.0
+        """Seconds in which waiting workloads gain a priority of 1 in their order; 0: none."""
+        self.strict_after: float | None = None
+        """Seconds after which a waiting workload is not overtaken any more; None: never."""
         self.inactive = "not found"
         """Why it admits no workload, to follow its name: `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}

@@ -186,7 +186,8 @@ class Cycle:
         for queue in domain.queues if domain.skipped is None else domain.skipped.participants():
             if queue.inactive or queue.node is None:
                 continue
-            if self._lean and queue.has_obstacles and queue.spec.queueing_strategy == "BestEffortFIFO":
+            best_effort = queue.spec.queueing_strategy == "BestEffortFIFO" and queue.strict_after is None
+            if self._lean and queue.has_obstacles and best_effort:
                 queue.pending.skip(queue.surely_blocked())
             item = queue.pending.pop() if self._filters is None else self._pop(queue, self._filters)
             if item is None:
@@ -415,7 +416,8 @@ class Cycle:
         if entry.outcome is Outcome.PREEMPTING and best_effort and pending.sticky != item.uid:
             pending.sticky = item.uid
             self._result.moved = True
-        if best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None:
+        not_admitted = best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
+        if not_admitted and not (queue.strict_after is not None and self._is_overdue(entry, queue.strict_after)):
             pending.make_inadmissible(item)
             self._note_obstacles(entry)
             self._result.moved = True
@@ -424,6 +426,18 @@ class Cycle:
             self._result.moved = True
         else:
             pending.add(item)
+
+    def _is_overdue(self, entry: Entry, strict_after: float) -> bool:
+        """Whether a head that does not fit is not overtaken any more; if that comes later, the tree is told when."""
+        if entry.reason != WAITING_FOR_QUOTA:
+            return False  # it waits for no quota
+        overdue_at = entry.item.since + strict_after
+        if overdue_at <= self._now:
+            entry.queue.pending.overdue = entry.item
+            return True
+        domain = self._domain
+        domain.overdue_at = overdue_at if domain.overdue_at is None else min(domain.overdue_at, overdue_at)
+        return False
 
     def _note_obstacles(self, entry: Entry) -> None:
         shape, queue = entry.item.shape, entry.queue

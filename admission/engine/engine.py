@@ -308,7 +308,8 @@ class Engine:
         """Return when the next cycle is due without an event (Unix time, s): a backoff or delay ends; None: never."""
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         registry = self._registry
-        woken = registry.wake_at() if registry.asleep or registry.policies.refused or registry.forest.guarded else None
+        timed = registry.forest.guarded or registry.forest.aging
+        woken = registry.wake_at() if registry.asleep or registry.policies.refused or timed else None
         again = registry.placed.due_at() if registry.placed is not None else None
         return min((at for at in (woken, again, *delays) if at is not None), default=None)
 

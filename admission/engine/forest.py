@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from admission.engine.clusterqueue import ClusterQueue, Held
 from admission.engine.protection import Guard, PastPreemptions, Protection
 from admission.engine.tree import Node, NodeSpec, Quota, Tree, build
+from admission.model.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,6 +63,8 @@ class Domain:
     """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
     guard: Guard | None = None
     """Protection of workloads from preemption; None: no ClusterQueue has any."""
+    overdue_at: float | None = None
+    """When the first workload that did not fit is not overtaken any more (Unix time, s); None: none is waited for."""
     skipped: SkippedQueues | None = None
     """The ClusterQueues that cycles with fair sharing skip; None: all take part."""
 
@@ -81,7 +84,7 @@ class Domain:
         self.freed = False
         for queue in self.queues:
             if queue.pending.has_inadmissible:
-                alone = lean and len(self.queues) == 1
+                alone = lean and len(self.queues) == 1 and queue.strict_after is None
                 queue.pending.requeue_inadmissible(queue.surely_blocked() if alone else None)
 
 
@@ -103,6 +106,8 @@ class Forest:
         self.domain_of: dict[ClusterQueue, Domain] = {}
         self.guarded: tuple[Domain, ...] = ()
         """Trees with workloads that are protected from preemption."""
+        self.aging: tuple[Domain, ...] = ()
+        """Trees with workloads that are not overtaken after some time."""
         self.preemptions = PastPreemptions()
 
     def queue(self, name: str) -> ClusterQueue:
@@ -121,6 +126,9 @@ class Forest:
             root, fault = roots.get(spec.cohort_name, (spec.cohort_name, ""))
             queue.spec = spec
             queue.protection = Protection.of(spec)
+            interval = None if spec.aging is None else _seconds(spec.aging.priority_interval)
+            queue.priority_interval = interval or 0.0
+            queue.strict_after = _seconds(spec.aging.strict_after) if spec.aging is not None else None
             queue.inactive = fault or self._fault(spec)
             if fault:
                 queue.node = queue.tree = None
@@ -142,6 +150,9 @@ class Forest:
             domains[key] = domain
         self.domains = domains
         self.guarded = tuple(domain for domain in domains.values() if domain.guard is not None)
+        self.aging = tuple(
+            domain for domain in domains.values() if any(queue.strict_after is not None for queue in domain.queues)
+        )
         self.domain_of = {queue: domain for domain in domains.values() for queue in domain.queues}
         return built
 
@@ -208,6 +219,7 @@ class Forest:
             if self.topologies is not None:
                 queue.place_in(self.topologies, self.checks)
             queue.attach(tree, self.flavors)
+            queue.pending.overdue = None
             queue.generation += 1
             if queue.spec.over_quota is None:
                 queue.over_since = None
@@ -235,6 +247,10 @@ def _quotas(groups: tuple[ResourceGroup, ...]) -> Mapping[FlavorResource, Quota]
         for flavor in group.flavors
         for quota in flavor.resources
     }
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration(duration)
 
 
 def _weight(spec: ClusterQueueSpec | CohortSpec) -> float:

@@ -243,7 +243,8 @@ def _is_blocked(parts: Parts, free: Sequence[int], highest: tuple[bool, float], 
 def _firsts(queue: ClusterQueue) -> list[Item] | None:
     """Return the first pending workload of each shape, in queue order; None if one of them has to be nominated."""
     pending = queue.pending
-    if queue.spec.queueing_strategy != "BestEffortFIFO" or pending.sticky or pending.usage is not None:
+    best_effort = queue.spec.queueing_strategy == "BestEffortFIFO" and queue.strict_after is None
+    if not best_effort or pending.sticky or pending.usage is not None:
         return None
     firsts = pending.firsts()
     for item in firsts or ():

@@ -102,6 +102,8 @@ class Pending:
         """A policy's key for LocalQueues, least first; None: LocalQueues do not affect the order."""
         self.sticky = ""
         """Uid of the sticky preemptor, which stays first until it is admitted; "" if none (BestEffortFIFO only)."""
+        self.overdue: Item | None = None
+        """The last head that did not fit and is not overtaken any more; None: none, or it is not pending any more."""
         self._buckets: dict[Shape, dict[BucketKey, Bucket]] = {}
         self._inadmissible_shapes: dict[Shape, None] = {}
         self._inadmissible_alone: dict[str, tuple[Item, bool]] = {}
@@ -206,6 +208,8 @@ class Pending:
         if self.sticky == uid:
             self.sticky = ""
         item = self.by_uid.pop(uid)
+        if self.overdue is item:
+            self.overdue = None
         self._faulty.pop(uid, None)
         self._take(item)
         rank, ranking = item.rank, self._rankings[item.local_queue]

@@ -104,6 +104,19 @@ class Item:
         self.yields_to = ""
         """Uid of the workload that would preempt it if it was admitted now; "" if none is known."""
 
+    def age(self, interval: float) -> None:
+        """Order it by a priority that grows by 1 in each `interval` (s) of waiting; 0: by its own. Not while pending.
+
+        All grow alike, so that the order of two workloads never changes: of equal ones it is that of the times at which
+        they would have had a priority of 0.
+        """
+        workload = self.workload
+        self.rank_priority = workload.priority if workload.rank_priority is None else workload.rank_priority
+        self.rank_at = self.since if workload.rank_at is None else workload.rank_at
+        if interval:
+            self.rank_priority, self.rank_at = 0, self.rank_at - self.rank_priority * interval
+        self.rank = -self.rank_priority, self.rank_at, self.uid
+
 
 class Shape:
     """Pod sets and priority that a class of equal workloads has in common. Equal shapes are one object."""

@@ -167,6 +167,8 @@ class Registry:
             self._unreported[item.uid] = item
             return
         item.cluster_queue = queue.name
+        if queue.priority_interval or item.rank_priority != item.workload.priority:
+            item.age(queue.priority_interval)
         item.accepted = self.accepts(queue, workload.namespace)
         if item.not_before > self.now:
             queue.pending.make_one_inadmissible(item, until_woken=True)
@@ -376,7 +378,12 @@ class Registry:
         self._namespaces_changed.add(event.name)
 
     def wake(self) -> None:
-        """Make workloads active whose requeue backoff has ended, or that may preempt others that were protected."""
+        """Make workloads active whose requeue backoff has ended, that may preempt others which were protected, or that
+        are not overtaken any more."""
+        for domain in self.forest.aging:
+            if domain.overdue_at is not None and domain.overdue_at <= self.now:
+                domain.overdue_at = None
+                domain.dirty = domain.freed = True
         for domain in self.forest.guarded:
             assert domain.guard is not None
             domain.guard.now = self.now
@@ -401,7 +408,8 @@ class Registry:
         backoff = self.asleep[0][0] if self.asleep else None
         permitted = self.policies.wake_at() if self.policies.refused else None
         protected = (domain.guard.ends_at for domain in self.forest.guarded if domain.guard is not None)
-        return min((at for at in (backoff, permitted, *protected) if at is not None), default=None)
+        overdue = (domain.overdue_at for domain in self.forest.aging)
+        return min((at for at in (backoff, permitted, *protected, *overdue) if at is not None), default=None)
 
     def retry_refused(self) -> None:
         """Make workloads active that no policy refuses any more, if any input of the policies has changed."""
@@ -429,11 +437,16 @@ class Registry:
         if not self.has_changes:
             return []
         self.policies.changed()
+        intervals = {queue: queue.priority_interval for queue in self.forest.queues.values()}
         if self.objects_changed:
             self._rebuild()
+        reordered = {
+            queue.name for queue in self.forest.queues.values() if queue.priority_interval != intervals.get(queue, 0.0)
+        }
         for item in list(self.items.values()):
             workload = item.workload
             moved = (workload.namespace, workload.queue) in self._local_queues_changed
+            moved = moved or item.cluster_queue in reordered
             if (moved or workload.namespace in self._namespaces_changed) and item.uid not in self._on_hold:
                 self._dequeue(item)
                 self._enqueue(item)

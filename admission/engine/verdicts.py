@@ -74,6 +74,9 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
     verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
     if verdict != UNTRIED:
         return verdict
+    overdue = queue.pending.overdue
+    if overdue is not None and overdue.rank < item.rank:
+        return Verdict(WAITING_FOR_QUOTA, sentences.BEHIND_OVERDUE)
     if _preempts(registry, queue):
         return Verdict(WAITING_FOR_QUOTA, sentences.BEHIND_PREEMPTOR)
     if any(_preempts(registry, other) for other in registry.forest.domain_of[queue].queues):

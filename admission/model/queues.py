@@ -165,6 +165,22 @@ class PreemptionProtection(Model):
     """Protection from all of them for workloads that were preempted again and again; not given: none."""
 
 
+class Aging(Model):
+    """What workloads gain by waiting in a ClusterQueue. An extension: in Kueue time only orders equal priorities."""
+
+    priority_interval: PositiveDuration | None = None
+    """The time in which a waiting workload gains a priority of 1 in the order of the queue, such as `10m`; not given:
+    none. Preemption compares priorities without it."""
+    strict_after: PositiveDuration | None = None
+    """The time after which a waiting workload is not overtaken any more, as in a StrictFIFO queue; not given: never."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.priority_interval is None and self.strict_after is None:
+            raise FieldFaultsError([("priorityInterval", "give this, strictAfter or both")])
+        return self
+
+
 class ClusterQueueSpec(Model):
     """A leaf of the quota tree: quota, and how workloads get it."""
 
@@ -194,6 +210,8 @@ class ClusterQueueSpec(Model):
     """Maximum execution times of its workloads; not given: those that their users set."""
     preemption_protection: PreemptionProtection | None = None
     """For how long its workloads are not preempted after their admission; not given: they may be at any time."""
+    aging: Aging | None = None
+    """What its workloads gain by waiting; not given: nothing."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:

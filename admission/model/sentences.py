@@ -31,6 +31,10 @@ _MAX_QUOTED: Final = 300
 
 NOT_TRIED: Final = "It has only just arrived, or quota has only just become free: it is evaluated in a moment."
 BEHIND_PREEMPTOR: Final = "It fits, but its ClusterQueue first admits a workload for which others are being stopped."
+BEHIND_OVERDUE: Final = (
+    "It fits, but comes after a workload that has waited so long that none overtakes it (aging.strictAfter of the "
+    "ClusterQueue)."
+)
 KEPT_FOR_PREEMPTOR: Final = "It fits, but what is free is kept for a workload for which others are being stopped."
 YIELDS: Final = (
     "It fits, but would be preempted at once: a workload that may take its quota waits for others to be stopped."

@@ -34,7 +34,9 @@ KEYS = {
         kueue.x-k8s.io/pod-group-name kueue.x-k8s.io/pod-group-total-count kueue.x-k8s.io/pod-group-fast-admission
         kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/pod-group-pod-index
         kueue.x-k8s.io/pod-group-pod-index-label kueue.x-k8s.io/pod-index-offset kueue.x-k8s.io/podset
-        kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology""",
+        kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology kueue.x-k8s.io/priority-boost""",
+    "kueue: KEP 8729, of its pull request 8844, which is not merged": """
+        kueue.x-k8s.io/cannot-borrow kueue.x-k8s.io/cannot-preempt""",
     "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """
         volcano.sh/job-name volcano.sh/queue-name volcano.sh/hierarchy volcano.sh/hierarchy-weights
         scheduling.volcano.sh/queue-name scheduling.k8s.io/group-name""",

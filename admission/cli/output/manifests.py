@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 _VERSIONS = {"sluice": API_VERSION, "kueue": "kueue.x-k8s.io/v1beta2"}
 _METADATA = ("name", "namespace", "labels", "annotations")
 """Metadata that users write; the rest is set by the server."""
-_EXTENSIONS = {"ClusterQueue": ("overQuota", "timeLimits", "preemptionProtection"), "LocalQueue": ("timeLimits",)}
+_EXTENSIONS = {
+    "ClusterQueue": ("overQuota", "timeLimits", "preemptionProtection", "aging"),
+    "LocalQueue": ("timeLimits",),
+}
 """Kind -> fields of the spec that Kueue does not have."""
 
 
