@@ -23,6 +23,7 @@ from admission.controller.auditing.auditor import Auditor
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.outages import record_outages
+from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFromNodes
 from admission.controller.decisions.undecidable import undecidable
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
@@ -117,6 +118,8 @@ class Controller:
         self._timer = Timer()
         self._failed_pods = FailedPods(store, client, kinds)
         self._committer = Committer(store, self.events, self.faults, self._failed_pods, tracing)
+        self.quota_interval = INTERVAL
+        """Seconds between two looks at the nodes that quota follows."""
         self.metrics = self._committer.metrics
         self._must_reload = False
         """Whether the in-memory state may differ from the database, so that it has to be reloaded."""
@@ -234,6 +237,15 @@ class Controller:
                 group.create_task(self.auditor.run(), name="audit")
                 reports = BudgetReports(self._store, self.events, self.engine, self.faults)
                 group.create_task(reports.run(), name="budgets")
+                following = QuotasFromNodes(
+                    self._store,
+                    self._nodes_and_pods,
+                    flavors=lambda: self.context.flavors,
+                    leads=lambda: self.is_deciding,
+                    faults=self.faults,
+                    interval=self.quota_interval,
+                )
+                group.create_task(following.run(), name="quota from nodes")
                 group.create_task(self._provisioning.run(), name="provisioning")
                 self._provisioning.changed()
                 await self._loop()

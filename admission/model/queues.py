@@ -220,7 +220,7 @@ class ClusterQueueSpec(Model):
             *limit_faults(self.resource_groups, self.cohort_name, "cohortName"),
         ]
         for path, quota in quotas(self.resource_groups):
-            if quota.lending is not None and quota.lending > quota.nominal:
+            if quota.from_nodes is None and quota.lending is not None and quota.lending > quota.nominal:
                 message = f"{quota.lending_limit} is more than the nominalQuota of {quota.nominal_quota}"
                 faults.append((f"{path}.lendingLimit", message))
         if faults:

@@ -10,9 +10,33 @@ from admission.model.base import FieldFaultsError, Model, Name, QualifiedName, Q
 from admission.model.quantity import amount, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _MAX_TOTAL = 256  # flavors, and resources, of all groups of one object together
+
+
+class QuotaFromNodes(Model):
+    """A nominal quota that follows the nodes of the flavor. An extension: in Kueue quota is a number.
+
+    The nodes that count are ready, not cordoned, have the labels of the flavor, and no taint that it does not tolerate.
+    """
+
+    percent: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
+    """The share of what these nodes can allocate."""
+    minus: Quantity = "0"
+    """What is taken off that share, such as a reserve."""
+    min: Quantity = "0"
+    """The least that the quota is, however few nodes there are."""
+    max: Quantity | None = None
+    """The most that the quota is; not given: any amount."""
+    shrink_after_seconds: Annotated[int, Field(strict=True, ge=0, le=7 * 24 * 3600)] = 300
+    """Seconds for which nodes must be missing before the quota shrinks; it grows at once."""
+
+    def nominal(self, resource: str, capacity: int) -> int:
+        """Return the nominal quota of a resource of which the nodes have `capacity`, both as amounts."""
+        share = capacity * self.percent // 100 - amount(resource, self.minus)
+        most = share if self.max is None else min(share, amount(resource, self.max))
+        return max(most, amount(resource, self.min), 0)
 
 
 class ResourceQuota(Model):
@@ -20,8 +44,10 @@ class ResourceQuota(Model):
 
     name: QualifiedName
     """The resource, such as cpu, memory or nvidia.com/gpu."""
-    nominal_quota: Quantity
-    """The amount that the queue has for itself."""
+    nominal_quota: Quantity = "0"
+    """The amount that the queue has for itself. Required, unless it is written by Sluice because of `fromNodes`."""
+    from_nodes: QuotaFromNodes | None = None
+    """Has Sluice write nominalQuota as the nodes of the flavor change; not given: it stays as it is written."""
     borrowing_limit: Quantity | None = None
     """The most that the queue may borrow from its Cohort above the nominal quota; not given: all unused quota there."""
     lending_limit: Quantity | None = None
@@ -41,6 +67,15 @@ class ResourceQuota(Model):
     def lending(self) -> int | None:
         """The lending limit, as an amount; None: all of the nominal quota."""
         return None if self.lending_limit is None else amount(self.name, self.lending_limit)
+
+    @model_validator(mode="after")
+    def _has_a_nominal_quota(self) -> Self:
+        if self.from_nodes is None and "nominal_quota" not in self.model_fields_set:
+            raise FieldFaultsError([("nominalQuota", "is required")])
+        rule = self.from_nodes
+        if rule is not None and rule.max is not None and amount(self.name, rule.max) < amount(self.name, rule.min):
+            raise FieldFaultsError([("fromNodes.max", f"{rule.max} is less than min, {rule.min}")])
+        return self
 
 
 class FlavorQuotas(Model):
@@ -89,6 +124,50 @@ def quotas(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, ResourceQuo
         for j, flavor in enumerate(group.flavors):
             for k, quota in enumerate(flavor.resources):
                 yield f"resourceGroups[{i}].flavors[{j}].resources[{k}]", quota
+
+
+def with_quota_kept(new: tuple[ResourceGroup, ...], old: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
+    """Return `new` with the nominal quotas of `old` that follow nodes, where `new` does not have them."""
+    if all(quota.from_nodes is None for _, quota in quotas(new)):
+        return new
+    known = {
+        (flavor.name, quota.name): quota.nominal_quota
+        for group in old
+        for flavor in group.flavors
+        for quota in flavor.resources
+    }
+    return with_quotas(
+        new,
+        lambda flavor, quota: (
+            known.get((flavor, quota.name), "0")
+            if quota.from_nodes is not None and "nominal_quota" not in quota.model_fields_set
+            else quota.nominal_quota
+        ),
+    )
+
+
+def with_quotas(
+    groups: tuple[ResourceGroup, ...], nominal: Callable[[str, ResourceQuota], str]
+) -> tuple[ResourceGroup, ...]:
+    """Return the groups with the nominal quotas that `nominal` returns for the name of a flavor and a quota of it."""
+    return tuple(
+        group.model_copy(
+            update={
+                "flavors": tuple(
+                    flavor.model_copy(
+                        update={
+                            "resources": tuple(
+                                quota.model_copy(update={"nominal_quota": nominal(flavor.name, quota)})
+                                for quota in flavor.resources
+                            )
+                        }
+                    )
+                    for flavor in group.flavors
+                )
+            }
+        )
+        for group in groups
+    )
 
 
 def group_faults(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, str]]:

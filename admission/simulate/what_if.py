@@ -16,6 +16,7 @@ from admission.engine.vocabulary import PREEMPTED
 from admission.model.errors import InvalidObject
 from admission.model.quantity import format_amount
 from admission.model.queues import ClusterQueue, Cohort, LocalQueue
+from admission.model.quotas import with_quotas
 from admission.simulate.replay import Replay, Timeline
 from admission.store.ledger.usage import MICROSECONDS, Holding, QuotaKey, usage
 
@@ -214,19 +215,12 @@ def _nominal(queue: ClusterQueue, goal: Goal) -> int | None:
 
 def _with_nominal(queue: ClusterQueue, goal: Goal, nominal: int) -> ClusterQueue:
     """Return the ClusterQueue with another nominal quota."""
-    groups = []
-    for group in queue.spec.resource_groups:
-        flavors = []
-        for flavor in group.flavors:
-            quotas = tuple(
-                one.model_copy(update={"nominal_quota": format_amount(goal.resource, nominal)})
-                if (flavor.name, one.name) == (goal.flavor, goal.resource)
-                else one
-                for one in flavor.resources
-            )
-            flavors.append(flavor.model_copy(update={"resources": quotas}))
-        groups.append(group.model_copy(update={"flavors": tuple(flavors)}))
-    return queue.model_copy(update={"spec": queue.spec.model_copy(update={"resource_groups": tuple(groups)})})
+    text = format_amount(goal.resource, nominal)
+    groups = with_quotas(
+        queue.spec.resource_groups,
+        lambda flavor, quota: text if (flavor, quota.name) == (goal.flavor, goal.resource) else quota.nominal_quota,
+    )
+    return queue.model_copy(update={"spec": queue.spec.model_copy(update={"resource_groups": groups})})
 
 
 def _from_first_object(past: Past) -> Past:

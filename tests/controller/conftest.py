@@ -114,6 +114,7 @@ class World:
             audit_interval=audit_interval,
         )
         watches, events = self.controller.watches, self.controller.events
+        self.controller.quota_interval = 0.2
         watches.discovery_interval, watches.max_list_wait = 0.2, 1.0
         items = None
         if makes_items:

@@ -1,6 +1,7 @@
 """Watch of nodes and of all pods that are not terminated, reduced to what placement by topology depends on.
 
-It runs with the leader, from the first ResourceFlavor that names a Topology on: without one it costs nothing.
+It runs with the leader, from the first ResourceFlavor that names a Topology on: without one it costs nothing. Nodes
+alone are watched if quota follows them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from admission.engine.events import TopologyEvent
     from admission.engine.topology.nodes import NodeState
     from admission.kinds.placement import SeenPod
+    from admission.model.errors import ClusterError
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Workload
 
@@ -44,8 +46,9 @@ class NodesAndPods:
         self._nodes = Informer(client, _NODES)
         self._pods = Informer(client, _PODS, field_selector=_NOT_TERMINATED)
         self._wanted = asyncio.Event()
+        self._nodes_wanted = asyncio.Event()
         self._complete = False
-        self._known: dict[str, NodeState] = {}
+        self.nodes: dict[str, NodeState] = {}
         """By name."""
         self.hosts: dict[str, NodeState] = {}
         """By the label of the hostname, which assignments name: it may differ from the node's name."""
@@ -58,6 +61,17 @@ class NodesAndPods:
         """Begin to watch if a flavor names a Topology."""
         if not self._wanted.is_set() and any(flavor.spec.topology_name for flavor in flavors.values()):
             self._wanted.set()
+            self._nodes_wanted.set()
+
+    def watch_nodes(self) -> bool:
+        """Begin to watch nodes; return whether all of them are known."""
+        self._nodes_wanted.set()
+        return self._nodes.synced.is_set()
+
+    @property
+    def nodes_failure(self) -> ClusterError | None:
+        """Why nodes cannot be watched at present; None: they can."""
+        return self._nodes.failure
 
     def pods_of(self, workload: Workload) -> list[SeenPod]:
         """Return the pods of a placed workload. Those of other namespaces only claim to be."""
@@ -66,11 +80,12 @@ class NodesAndPods:
 
     async def run(self) -> None:
         """Watch until cancelled, as soon as that is wanted."""
-        await self._wanted.wait()
-        log.info("watching nodes and pods, as a ResourceFlavor names a Topology")
+        await self._nodes_wanted.wait()
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(self._nodes, self._nodes_changed), name="nodes")
+            await self._wanted.wait()
+            log.info("watching nodes and pods, as a ResourceFlavor names a Topology")
             group.create_task(self._watch(self._pods, self._pods_changed), name="pods for topology")
-            group.create_task(self._watch(self._nodes, self._nodes_changed), name="nodes for topology")
             # A place is only looked for when it is known what takes room on the nodes.
             await self._pods.synced.wait()
             await self._nodes.synced.wait()
@@ -87,7 +102,7 @@ class NodesAndPods:
         for pod in self.pods.values():
             if pod.requests is not None:
                 yield PodBound(pod.uid, pod.node, pod.requests)
-        for node in self._known.values():
+        for node in self.nodes.values():
             yield NodeChanged(node)
 
     async def _watch(self, informer: Informer, changed: Callable[[list[Change]], NodesAndPodsChanged]) -> None:
@@ -101,16 +116,16 @@ class NodesAndPods:
         message = NodesAndPodsChanged([])
         for change in batch:
             if change.type == "DELETED" or change.object is None:
-                if change.key in self._known:
+                if change.key in self.nodes:
                     message.events.append(NodeDeleted(change.key))
                     message.nodes.add(self._forget(change.key))
                 continue
             node = node_state(change.object)
-            if (before := self._known.get(node.name)) == node:  # most changes of a node are only its heartbeats
+            if (before := self.nodes.get(node.name)) == node:  # most changes of a node are only its heartbeats
                 continue
             if before is not None:
                 message.nodes.add(self._forget(node.name))
-            self._known[node.name] = self.hosts[node.hostname] = node
+            self.nodes[node.name] = self.hosts[node.hostname] = node
             message.events.append(NodeChanged(node))
             message.nodes.add(node.hostname)
         return message
@@ -118,12 +133,12 @@ class NodesAndPods:
     def _hostname(self, pod: SeenPod) -> str:
         """Return the hostname of the node that a pod is on or sent to; "" if it is sent to none."""
         if pod.node:
-            return self._known[pod.node].hostname if pod.node in self._known else pod.node
+            return self.nodes[pod.node].hostname if pod.node in self.nodes else pod.node
         return "" if pod.placed is None or pod.placed.gated else pod.placed.selector.get(HOSTNAME, "")
 
     def _forget(self, name: str) -> str:
         """Forget a node; return its hostname."""
-        hostname = self._known.pop(name).hostname
+        hostname = self.nodes.pop(name).hostname
         if (known := self.hosts.get(hostname)) is not None and known.name == name:
             del self.hosts[hostname]
         return hostname

@@ -15,7 +15,8 @@ from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
-from admission.model.queues import Budget, ProvisioningRequestConfig, Subscription, Topology
+from admission.model.queues import Budget, ClusterQueue, Cohort, ProvisioningRequestConfig, Subscription, Topology
+from admission.model.quotas import with_quota_kept
 from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
@@ -160,6 +161,7 @@ class Queues(Versions):
             revision = next_revision(connection)
             old = _find(connection, key)
             obj = change(None if old is None else object_of(old))
+            obj = _with_quota_kept(obj, None if old is None else object_of(old))
             check_parents(connection, obj)
             now = self._clock()
             if old is None:
@@ -324,6 +326,17 @@ def _add_version(
     key = row["kind"], row["namespace"], row["name"]
     verb = "update" if operation == "replace" else operation
     audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
+
+
+def _with_quota_kept(obj: QueueObject, old: QueueObject | None) -> QueueObject:
+    """Return an object with the quotas that follow nodes as they are, where it is written without them."""
+    if not isinstance(obj, ClusterQueue | Cohort):
+        return obj
+    before = old.spec.resource_groups if isinstance(old, ClusterQueue | Cohort) else ()
+    groups = with_quota_kept(obj.spec.resource_groups, before)
+    if groups is obj.spec.resource_groups:
+        return obj
+    return obj.model_copy(update={"spec": obj.spec.model_copy(update={"resource_groups": groups})})
 
 
 def _with_stop_reason(row: Document, old: Document | None, author: Author) -> Document:

@@ -1,0 +1,170 @@
+"""Nominal quotas that follow the nodes of their flavors: the leader writes them as an admin would, with a reason.
+
+So everything that reads quota (decisions, history, reports, what-if) needs no other source, and each change is audited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from admission.engine.matching import tolerates
+from admission.model.errors import SluiceError
+from admission.model.quantity import format_amount
+from admission.model.queues import ClusterQueue, Cohort
+from admission.model.quotas import quotas, with_quotas
+from admission.store.audit_log import Author
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from admission.controller.state.faults import Faults
+    from admission.controller.workloads.nodes_and_pods import NodesAndPods
+    from admission.engine.topology.nodes import NodeState, NodeTaint
+    from admission.model.queues import ResourceFlavor
+    from admission.model.quotas import ResourceQuota
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 10.0
+"""Seconds between two looks at the nodes."""
+
+
+class QuotaKey(NamedTuple):
+    """A quota: of which object, in which flavor, of which resource."""
+
+    kind: str
+    name: str
+    flavor: str
+    resource: str
+
+
+def capacity(nodes: Iterable[NodeState], flavor: ResourceFlavor) -> tuple[int, dict[str, int]]:
+    """Return the number of nodes that new pods of a flavor can run on, and what these can allocate together."""
+    spec, number = flavor.spec, 0
+    found: dict[str, int] = {}
+    for node in nodes:
+        if not node.usable or not spec.node_labels.items() <= node.labels.items():
+            continue
+        taints = (taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute"))
+        if not all(_is_expected(taint, flavor) for taint in taints):
+            continue
+        number += 1
+        for resource, amount in node.allocatable.items():
+            found[resource] = found.get(resource, 0) + amount
+    return number, found
+
+
+def _is_expected(taint: NodeTaint, flavor: ResourceFlavor) -> bool:
+    """Whether pods of the flavor run on nodes with this taint: the flavor has or tolerates it."""
+    named = any((each.key, each.effect) == (taint.key, taint.effect) for each in flavor.spec.node_taints)
+    return named or any(tolerates(each, taint) for each in flavor.spec.tolerations)
+
+
+class Smoothed:
+    """The highest of the values of the last seconds: nodes that are away for a moment take no quota away."""
+
+    def __init__(self, value: int, at: float) -> None:
+        """`value`: the quota as it is when this begins."""
+        self._values: deque[tuple[float, int]] = deque([(at, value)])
+        """(time, value), falling values only: others before a higher one do not matter any more."""
+
+    def add(self, value: int, at: float, *, seconds: float) -> int:
+        """Add the value of now, and return the highest of the last `seconds`."""
+        values = self._values
+        while values and (values[-1][1] <= value or values[-1][0] > at):
+            values.pop()
+        values.append((at, value))
+        while values[0][0] < at - seconds:
+            values.popleft()
+        return values[0][1]
+
+
+class QuotasFromNodes:
+    """Writes the quotas that follow nodes. `leads`: whether this replica decides now."""
+
+    def __init__(
+        self,
+        store: Store,
+        view: NodesAndPods,
+        flavors: Callable[[], Mapping[str, ResourceFlavor]],
+        leads: Callable[[], bool],
+        faults: Faults,
+        *,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._interval = interval
+        self._store = store
+        self._view = view
+        self._flavors = flavors
+        self._leads = leads
+        self._faults = faults
+        self._smoothed: dict[QuotaKey, Smoothed] = {}
+
+    async def run(self) -> None:
+        """Write what has changed every `interval` seconds, until cancelled."""
+        while True:
+            try:
+                await self.write()
+            except SluiceError as error:
+                log.warning("quota that follows nodes is not written: %s", error)
+            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
+                self._faults.report("quota that follows nodes", error)
+            await asyncio.sleep(self._interval)
+
+    async def write(self) -> None:
+        """Write the quotas that differ from what the nodes have. Raises SluiceError."""
+        objects = [each for kind in (ClusterQueue.kind, Cohort.kind) for each in await self._store.queues.list(kind)]
+        following = [
+            each
+            for each in objects
+            if isinstance(each, ClusterQueue | Cohort)
+            if any(quota.from_nodes is not None for _, quota in quotas(each.spec.resource_groups))
+        ]
+        if not following or not self._leads():
+            self._smoothed.clear()
+            return
+        if not self._view.watch_nodes():
+            if (failure := self._view.nodes_failure) is not None:
+                log.warning("quota that follows nodes stays as it is: %s", failure)
+            return
+        flavors = self._flavors()
+        found = {name: capacity(self._view.nodes.values(), flavor) for name, flavor in flavors.items()}
+        known = self._smoothed
+        self._smoothed = {}
+        for each in following:
+            await self._follow(each, found, known)
+
+    async def _follow(
+        self,
+        item: ClusterQueue | Cohort,
+        found: Mapping[str, tuple[int, Mapping[str, int]]],
+        known: Mapping[QuotaKey, Smoothed],
+    ) -> None:
+        now = self._store.now()
+        notes: list[str] = []
+
+        def nominal(flavor: str, quota: ResourceQuota) -> str:
+            rule = quota.from_nodes
+            if rule is None or flavor not in found:
+                return quota.nominal_quota
+            key = QuotaKey(item.kind, item.name, flavor, quota.name)
+            smoothed = self._smoothed[key] = known.get(key) or Smoothed(quota.nominal, now)
+            number, amounts = found[flavor]
+            has = amounts.get(quota.name, 0)
+            wanted = smoothed.add(rule.nominal(quota.name, has), now, seconds=rule.shrink_after_seconds)
+            if wanted == quota.nominal:
+                return quota.nominal_quota
+            text = format_amount(quota.name, wanted)
+            of = f"{number} node{'' if number == 1 else 's'} of {flavor}"
+            notes.append(f"{of} with {format_amount(quota.name, has)} {quota.name}: {quota.nominal_quota} to {text}")
+            return text
+
+        groups = with_quotas(item.spec.resource_groups, nominal)
+        if notes:
+            spec = item.spec.model_copy(update={"resource_groups": groups})
+            author = Author("sluice", reason=f"fromNodes: {'; '.join(notes)}")
+            await self._store.queues.replace(item.model_copy(update={"spec": spec}), author=author)
