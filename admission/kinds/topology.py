@@ -125,7 +125,7 @@ def _slice_faults(found: Asked) -> Iterator[tuple[str, str]]:
         yield found.at(_SLICE_SIZE), f"may not be set when '{KUEUE}{_SLICE_LEVEL}' is not specified"
     if size:
         text = found.text(_SLICE_SIZE)
-        if not (text.isascii() and text.lstrip("-").isdecimal() and len(text) < 11):
+        if not (text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 11):
             yield found.at(_SLICE_SIZE), "must be a numeric value"
         elif message := _size_fault(int(text), found.pods):
             yield found.at(_SLICE_SIZE), message

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.base import Conventions
@@ -94,6 +96,7 @@ TOO_MANY = (
             "may not be set when 'kueue.x-k8s.io/podset-slice-required-topology' is not specified",
         ),
         ({"slice-required-topology": "rack", "slice-size": "x"}, "slice-size", "must be a numeric value"),
+        ({"slice-required-topology": "rack", "slice-size": "--2"}, "slice-size", "must be a numeric value"),
         ({"slice-required-topology": "rack", "slice-size": "0"}, "slice-size", "must be greater than or equal to 1"),
         (
             {"slice-required-topology": "rack", "slice-size": "5"},
@@ -162,3 +165,39 @@ def test_init_container_that_runs_on_takes_room_beside_the_others(policy, cpu):
     ]
     assert found == [("n", {"cpu": cpu})] * 2
     assert found[0][1] is found[1][1], "100,000 pods share what they request"
+
+
+_NAMES = (
+    "required-topology",
+    "preferred-topology",
+    "unconstrained-topology",
+    "slice-required-topology",
+    "slice-size",
+    "slice-required-topology-constraints",
+    "group-name",
+)
+_TEXTS = st.one_of(
+    st.sampled_from(
+        ("rack", "block", "a/b", "true", "1", "2", "-1", "--1", "+1", "1e0", "0x1", "\u0661", "9" * 30, "")
+    ),
+    st.sampled_from(
+        ("[", "null", "1", "[1]", "[{}]", '[{"topology": 1, "size": "2"}]', '[{"topology": "a", "size": 1e9}]')
+    ),
+    st.lists(st.fixed_dictionaries({"topology": st.sampled_from("ab"), "size": st.integers(-1, 5)}), max_size=4).map(
+        json.dumps
+    ),
+    st.text(max_size=8),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(_NAMES), _TEXTS, max_size=4), st.sampled_from(("kueue.x-k8s.io/", "sluice.dev/"))
+)
+def test_whatever_annotations_say_is_understood_or_has_a_named_fault(annotations, prefix):
+    obj = job(**{f"{prefix}podset-{name}": text for name, text in annotations.items()})
+    if faults := JOBS.faults(obj):
+        assert all(path.startswith("spec.template.metadata.annotations") and message for path, message in faults)
+        with pytest.raises(Misconfigured):
+            JOBS.pod_sets(obj, NamespaceContext())
+    else:
+        JOBS.pod_sets(obj, NamespaceContext())
