@@ -102,6 +102,19 @@ async def test_pods_of_others_take_room_though_they_are_annotated_as_if_they_wer
     assert "allows to fit only 2 out of 3 pod(s)" in record.message
 
 
+async def test_a_node_selector_that_keeps_pods_from_their_domain_is_named(world):
+    """Levels without hostnames do not look at node selectors, as in Kueue."""
+    await racks(world, 1, "a1", "a2")
+    await world.apply(*queues_by("block", "rack"))
+    await world.start()
+    made = placed_job("train", 8, "block")
+    made["spec"]["template"]["spec"]["nodeSelector"] = {"rack": "a1"}
+    await world.submit(made)
+    record = await world.record("train", "admitted", reason="PodsUnscheduled")
+    assert "The API server refuses to ungate pod team-a/train-" in record.message
+    assert "nodeSelector" in record.message
+
+
 async def test_a_node_that_is_added_gives_room(world):
     await racks(world, 1, "a1")
     await world.apply(*queues_by("rack", HOSTNAME))

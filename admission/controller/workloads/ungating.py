@@ -14,14 +14,16 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from admission.cluster.errors import NotFound
+from admission.cluster.errors import NotFound, StatusError
 from admission.cluster.events import Reference
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.plan import Write
-from admission.controller.workloads.triggers import PlacesGivenUp
+from admission.controller.workloads.triggers import PlacesGivenUp, PodProblem
 from admission.kinds import ranks
 from admission.kinds.placement import ungate_patch
+from admission.model import sentences
 from admission.model.errors import ClusterError
+from admission.model.text import clean
 from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, pods_in
 from admission.store.records import State
 
@@ -41,6 +43,9 @@ log = logging.getLogger(__name__)
 
 MAX_BACKOFF = 30.0
 """Seconds at most until a pod is read again."""
+
+_LASTING = 3
+"""Failed attempts after which the user is told why a pod is not ungated."""
 
 RESTS = 10.0
 """A workload rests for so many times as long as it took to look at all of its pods, if that was `LONG`.
@@ -77,6 +82,8 @@ class Ungating:
         """Until when a workload rests (monotonic clock, s), by uid."""
         self._sent: dict[str, tuple[SeenPod, dict[str, str]]] = {}
         """Pods that were sent node selectors of domains, with these, by uid, until the outcome is known."""
+        self._failures: Counter[str] = Counter()
+        """Failed attempts to ungate a pod since the last one that succeeded, by its uid."""
 
     def changed(self, workloads: Iterable[str]) -> None:
         """Pods of these workloads, or their admissions, have changed."""
@@ -186,13 +193,19 @@ class Ungating:
         if sent is None:
             return False
         pod = sent[0]
-        if not isinstance(result, ClusterError):
-            self._settled(pod, result)
-        elif isinstance(result, NotFound):
-            self._settled(pod, None)
-        else:
+        if not isinstance(result, ClusterError) or isinstance(result, NotFound):
+            del self._failures[pod.uid]
+            self._settled(pod, None if isinstance(result, ClusterError) else result)
+            return True
+        self._failures[pod.uid] += 1
+        failures = self._failures[pod.uid]
+        if failures in (1, _LASTING):
             log.warning("cannot ungate pod %s: %s", pod.key, result)
-            self._sender.run(self._read(pod))
+        tracked = self._registry.get(pod.workload)
+        if failures == _LASTING and tracked is not None and isinstance(result, StatusError):
+            why = clean(str(result.status.get("message") or result))
+            self._reconciler.handle(tracked, PodProblem(sentences.change_refused(f"ungate pod {pod.key}", why)))
+        self._sender.run(self._read(pod, failures))
         return True
 
     def _settled(self, pod: SeenPod, obj: Object | None) -> None:
@@ -204,12 +217,14 @@ class Ungating:
             self._view.pod_seen(obj)
         self._due[pod.workload] = None
 
-    async def _read(self, pod: SeenPod) -> None:
-        """Read a pod until that succeeds: only then it is known whether it was ungated."""
-        attempt = 0
+    async def _read(self, pod: SeenPod, attempt: int) -> None:
+        """Read a pod until that succeeds, after a pause: only then it is known whether it was ungated.
+
+        `attempt`: number of attempts to ungate it that have failed, each of which makes the pause longer.
+        """
         while True:
+            await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.2 * 2 ** min(attempt, 10), MAX_BACKOFF))
             attempt += 1
-            await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.2 * 2**attempt, MAX_BACKOFF))
             namespace, _, name = pod.key.partition("/")
             try:
                 # A list, which Sluice may do anyway, instead of a GET, for which it would need a further right.
