@@ -35,6 +35,7 @@ PER_THOUSAND = {
     Fault.HOLD: 4,
     Fault.DRAIN: 2,
 }
+NODES = {Fault.NODE_FAILS: 10, Fault.NODE_GOES: 10}
 """Number of faults per thousand Jobs or other objects."""
 OF_SEVERAL = (Fault.KILL_FOLLOWER, Fault.FREEZE_LEADER, Fault.KILL_DATABASE, Fault.CUT_DATABASE)
 """Faults that need several replicas or PostgreSQL."""
@@ -44,6 +45,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--kinds", type=int, help="number of objects of each of six kinds, instead of Jobs only")
+    parser.add_argument(
+        "--topology", action="store_true", help="Jobs are placed in racks, whose nodes fail, go and come"
+    )
     parser.add_argument("--sqlite", action="store_true", help="one replica on SQLite, whose database is never down")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--speed", type=float, default=120.0, help="speed of the sandbox's clock relative to real time")
@@ -66,14 +70,15 @@ def main() -> int:
 
 def _size(arguments: argparse.Namespace) -> str:
     size = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
-    return f"{size}{' --sqlite' if arguments.sqlite else ''}"
+    return f"{size}{' --sqlite' * arguments.sqlite}{' --topology' * arguments.topology}"
 
 
 async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
     cancel_on_signals()
     of_kinds, speed = arguments.kinds is not None, arguments.speed
     plan = plan_of_kinds(arguments.kinds, speed=speed) if of_kinds else plan_of(arguments.jobs, speed=speed)
-    counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in PER_THOUSAND.items()}
+    wanted = PER_THOUSAND | NODES if arguments.topology else PER_THOUSAND
+    counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in wanted.items()}
     if arguments.sqlite:
         counts |= dict.fromkeys(OF_SEVERAL, 0)
     with _folder(arguments.folder) as folder, _database(folder, sqlite=arguments.sqlite) as (url, server):
@@ -89,6 +94,7 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
             server=server,
             timeouts=2,
             say=lambda line: print(line, file=sys.stderr, flush=True),
+            by_topology=arguments.topology,
         )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admission.cli.demo.plan import Plan, Team
     from admission.cluster.client import Client
     from tests.chaos.fleet import Fleet
+    from tests.chaos.nodes import Floor
     from tests.chaos.schedule import ScheduledFault
 
 _CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sluice'"
@@ -53,6 +54,7 @@ class FaultInjector:
         faults: dict[str, object],
         server: Server | None,
         say: Callable[[str], None],
+        floor: Floor | None = None,
     ) -> None:
         """`faults` are the request faults installed in the API server, `say` prints a line."""
         self.done: Counter[Fault] = Counter()
@@ -72,6 +74,7 @@ class FaultInjector:
         self._faults = faults
         self._server = server
         self._say = say
+        self._floor = floor
 
     async def inject(self, fault: ScheduledFault) -> None:
         """Inject a fault. Raises Stuck if Sluice does not recover."""
@@ -88,6 +91,8 @@ class FaultInjector:
             Fault.HOLD: self._hold,
             Fault.DRAIN: self._drain,
         }
+        if self._floor is not None:
+            doing |= {Fault.NODE_FAILS: self._floor.fail, Fault.NODE_GOES: self._floor.replace}
         await doing[fault.fault](fault.draw)
         self.done[fault.fault] += 1
 

@@ -15,7 +15,7 @@ from admission.cli.demo.gangs import UNTIL_DELETED
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions as rows
 from admission.store.database.tables import transitions, workloads
-from admission.store.records import Transition
+from admission.store.records import GOES_ON, Transition
 from admission.store.store import Store
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ async def _check_histories(connection: AsyncConnection) -> tuple[list[str], int]
         held = parts[uid]
         started = sum(one.state == "admitted" != before.state for before, one in pairwise(history))
         # By revisions: a leader whose clock is behind its predecessor's repeats one time until its clock has caught up.
-        if started != (ended := len({part.to_revision for part in held if part.end_reason != "Reclaimed"})):
+        if started != (ended := len({part.to_revision for part in held if part.end_reason not in GOES_ON})):
             wrong.append(f"{uid}: {started} admissions in the history, {ended} in the ledger{_describe(history, held)}")
         if any(one.at < before.at for before, one in pairwise(history)):
             continue

@@ -30,6 +30,8 @@ class Fault(StrEnum):
     CHANGE_QUOTA = "quota changed through the API"
     HOLD = "a running Job put on hold by its user and released"
     DRAIN = "a ClusterQueue drained and resumed"
+    NODE_FAILS = "a node not ready, its pods evicted, and ready again"
+    NODE_GOES = "a node deleted with its pods, and created again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tests.chaos import ledger
 from tests.chaos.fault_injector import FaultInjector
 from tests.chaos.fleet import Stuck, running_fleet
 from tests.chaos.kinds import PATHS, RestorationCheck, act_as_user, documents
+from tests.chaos.nodes import Floor, placed, queue_objects
 from tests.chaos.schedule import cut_watches, rules, schedule
 from tests.sandbox_errors import logged
 
@@ -89,9 +90,13 @@ async def storm(
     server: Server | None = None,
     timeouts: int = 0,
     say: Callable[[str], None] = lambda _: None,
+    by_topology: bool = False,
 ) -> Outcome:
-    """Run the test. `server` is the PostgreSQL that may be killed, `timeouts` as in `rules`; `say` prints progress."""
-    await _make_queues(database_url, plan)
+    """Run the test. `server` is the PostgreSQL that may be killed, `timeouts` as in `rules`; `say` prints progress.
+
+    `by_topology`: the plan has Jobs only, and their pods are placed by topology.
+    """
+    await _make_queues(database_url, queue_objects(plan) if by_topology else queue_documents(plan))
     scheduled = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
     account = Account(plan)
     async with (
@@ -100,8 +105,12 @@ async def storm(
     ):
         await prepare(client, plan)
         observer, restoration = Observer(client, account), RestorationCheck(client, plan)
+        floor = Floor(client, plan)
+        if by_topology:
+            await floor.build()
         async with (
             alongside(observer.run()),
+            alongside(floor.run()),
             alongside(restoration.run()),
             running_fleet(
                 folder, cluster.sluice_kubeconfig, database_url, count=replicas, settings=plan.settings
@@ -109,14 +118,16 @@ async def storm(
         ):
             await observer.synced()
             await restoration.synced()
+            await floor.synced()
             await fleet.leader()
             faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
             # Watches are cut, because a watch draws at its start whether it reorders events.
             await client.create("/sandbox/faults", cut_watches(faults, user=SLUICE_USER))
-            injector = FaultInjector(fleet, client, account, faults, server, say)
+            injector = FaultInjector(fleet, client, account, faults, server, say, floor)
             stuck = ""
             try:
-                submitting, reporting = _submit(client, plan, account), _report_progress(account, observer, say)
+                submitting = _submit(client, plan, account, by_topology=by_topology)
+                reporting = _report_progress(account, observer, say)
                 async with alongside(submitting), alongside(reporting):
                     for fault in scheduled:
                         await until(account, lambda moment=fault.moment: account.moves >= moment)
@@ -134,15 +145,16 @@ async def storm(
         (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
         *await ledger.promises(database_url, plan, {key: job.starts for key, job in account.jobs.items()}),
         (not (errors := logged(folder / "sandbox.log")), f"no controller of the sandbox failed {errors[:1] or ''}"),
+        (not floor.exceeded, f"{floor.checked} placed pods fit on their nodes, in one rack {floor.exceeded[:2] or ''}"),
         (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),
     )
     return Outcome(promises, _figures(injector, faults_seen, elapsed), _logs(fleet))
 
 
-async def _make_queues(database_url: str, plan: Plan) -> None:
+async def _make_queues(database_url: str, documents: list[Document]) -> None:
     await migrate(database_url)
     async with Store.open(database_url) as store:
-        for document in (*queue_documents(plan), _URGENT):
+        for document in (*documents, _URGENT):
             await store.queues.create(parse_manifest(document), author=Author("chaos"))
 
 
@@ -175,30 +187,36 @@ async def _report_progress(account: Account, observer: Observer, say: Callable[[
         say(f"{observer.elapsed():5.0f} s  {phases}, of {len(account.plan.jobs)}")
 
 
-async def _submit(client: Client, plan: Plan, account: Account) -> None:
+async def _submit(client: Client, plan: Plan, account: Account, *, by_topology: bool) -> None:
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(_USERS):
-            users.create_task(_user(client, plan, account, jobs, users))
+            users.create_task(_user(client, plan, account, jobs, users, by_topology=by_topology))
 
 
 async def _user(
-    client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob], users: asyncio.TaskGroup
+    client: Client,
+    plan: Plan,
+    account: Account,
+    jobs: Iterator[PlannedJob],
+    users: asyncio.TaskGroup,
+    *,
+    by_topology: bool,
 ) -> None:
     """Submit Jobs one after the other; each is retried while no webhook answers and the API server rejects it."""
     for job in jobs:
         while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  set by the observer
             await asyncio.sleep(0.05)
-        submit = partial(_create, client, plan, job)
+        submit = partial(_create, client, plan, job, by_topology=by_topology)
         await submit()
         account.submitted(f"{job.team}/{job.name}")
         users.create_task(act_as_user(client, account, job, submit))
 
 
-async def _create(client: Client, plan: Plan, job: PlannedJob) -> None:
+async def _create(client: Client, plan: Plan, job: PlannedJob, *, by_topology: bool) -> None:
     is_urgent = crc32(job.name.encode()) % _ONE_OF == 0
     for document in documents(plan, job, priority_class=_URGENT["metadata"]["name"] if is_urgent else None):
-        await created(client, PATHS[job.kind].format(job.team), document)
+        await created(client, PATHS[job.kind].format(job.team), placed(document) if by_topology else document)
 
 
 async def created(client: Client, collection: str, document: Document) -> None:

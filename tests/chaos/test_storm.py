@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tests.chaos.storm import Outcome
 
 
+NODE_FAULTS = (Fault.NODE_FAILS, Fault.NODE_GOES)
+
+
 def assert_promises_kept(outcome: Outcome, seed: int) -> None:
     assert not outcome.broken, f"seed {seed}: {outcome.broken}\n{outcome.logs}"
 
@@ -27,8 +30,8 @@ async def test_promises_hold_under_faults_with_two_replicas_on_postgresql(own_po
     outcome = await storm(
         plan_of(100, speed=240),
         seed=seed,
-        # FREEZE_LEADER has its own test below.
-        counts=dict.fromkeys(Fault, 1) | {Fault.FREEZE_LEADER: 0, Fault.STEP_CLOCK: 2},
+        # FREEZE_LEADER and nodes have their own tests below.
+        counts=dict.fromkeys(Fault, 1) | {Fault.FREEZE_LEADER: 0, Fault.STEP_CLOCK: 2} | dict.fromkeys(NODE_FAULTS, 0),
         replicas=2,
         folder=tmp_path,
         database_url=own_postgresql.url("sluice_template"),
@@ -71,6 +74,22 @@ async def test_leader_frozen_past_its_lease_loses_leadership_and_breaks_no_promi
     # In the complete logs: `outcome.logs` has only their last lines.
     lost_leadership = sum(log.read_text().count("no longer the leader: ") for log in tmp_path.glob("replica-*.log"))
     assert lost_leadership >= 3, outcome.logs
+
+
+@pytest.mark.usefixtures("warm_children")  # the killed processes are those of tests/chaos/fleet.py
+@pytest.mark.long
+async def test_placed_pods_never_exceed_a_node_whatever_fails(tmp_path):
+    seed = random.randrange(2**32)
+    outcome = await storm(
+        plan_of(60, speed=240),
+        seed=seed,
+        counts=dict.fromkeys(NODE_FAULTS, 3) | {Fault.KILL_LEADER: 3, Fault.CUT_WATCHES: 1, Fault.HOLD: 1},
+        replicas=1,
+        folder=tmp_path,
+        database_url=f"sqlite:///{tmp_path / 'sluice.db'}",
+        by_topology=True,
+    )
+    assert_promises_kept(outcome, seed)
 
 
 def test_the_seed_decides_the_schedule():

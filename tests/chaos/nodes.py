@@ -1,0 +1,153 @@
+"""Storm with topology: nodes in racks that fail, go and come again, and a check of what is placed on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from admission.cli.demo.live_pods import is_gated, requests_of
+from admission.cli.demo.plan import node_document, queue_documents
+from admission.cluster.errors import NotFound
+from admission.cluster.informer import Informer
+from admission.kinds.topology import OWN_UNCONSTRAINED, POD_SET, PREFERRED_KEY, REQUIRED_KEY
+from admission.model.topology import HOSTNAME
+
+if TYPE_CHECKING:
+    from admission.cli.demo.plan import Document, Plan
+    from admission.cluster.client import Client
+
+_IN_RACK, _IN_BLOCK = 4, 16
+"""Number of nodes."""
+_RACK: Final = "rack"
+_LEVELS: Final = ("block", _RACK, HOSTNAME)
+_REQUESTS: Final = (
+    {REQUIRED_KEY: _RACK},
+    {REQUIRED_KEY: HOSTNAME},
+    {PREFERRED_KEY: _RACK},
+    {OWN_UNCONSTRAINED: "true"},
+)
+"""Annotations of the pods of each fourth Job."""
+_NODES: Final = "/api/v1/nodes"
+
+
+def queue_objects(plan: Plan) -> list[Document]:
+    """Return the queue objects of a plan, whose flavor names a topology."""
+    levels = [{"nodeLabel": label} for label in _LEVELS]
+    documents = queue_documents(plan)
+    for document in documents:
+        if document["kind"] == "ResourceFlavor":
+            document["spec"]["topologyName"] = "floor"
+    topology = {"kind": "Topology", "metadata": {"name": "floor"}, "spec": {"levels": levels}}
+    return [{"apiVersion": "sluice.dev/v1", **topology}, *documents]
+
+
+def placed(job: Document) -> Document:
+    """Return a Job with a request of the topology; each second one is Indexed, and none fails for lost pods."""
+    chance = crc32(job["metadata"]["name"].encode())
+    template = job["spec"]["template"]
+    annotations = (template.setdefault("metadata", {}).get("annotations") or {}) | _REQUESTS[chance // 8 % 4]
+    template["metadata"]["annotations"] = annotations
+    job["spec"] |= {"backoffLimit": 1000, "completionMode": ("Indexed", "NonIndexed")[chance // 32 % 2]}
+    return job
+
+
+class Floor:
+    """The nodes: their labels and faults, and the check. `exceeded`: what was placed beyond a node or a rack."""
+
+    def __init__(self, client: Client, plan: Plan) -> None:
+        self._client = client
+        self._nodes = {f"kwok-node-{number}": _node(plan, number) for number in range(plan.nodes.count)}
+        self._room = plan.nodes.allocatable["cpu"]
+        self._informer = Informer(client, "/api/v1/pods", page=0)
+        self._pods: dict[str, tuple[str, str, int]] = {}
+        """Uid of a placed pod to its node, the Job that requires one rack for its pods (or ""), and its milli-CPU."""
+        self.checked = 0
+        """Number of pods that were placed."""
+        self.exceeded: list[str] = []
+
+    async def build(self) -> None:
+        """Label the nodes of the plan."""
+        for name, node in self._nodes.items():
+            await self._client.patch(f"{_NODES}/{name}", {"metadata": {"labels": node["metadata"]["labels"]}})
+
+    # --- faults
+
+    async def fail(self, draw: float) -> None:
+        """Let a node be not ready, evict its pods, and let it recover."""
+        name = self._drawn(draw)
+        await self._report(name, "False")
+        await asyncio.sleep(draw)
+        await self._lose_pods(name)
+        await asyncio.sleep(2 * draw)
+        await self._report(name, "True")
+
+    async def replace(self, draw: float) -> None:
+        """Delete a node with its pods, and create another one of its name."""
+        name = self._drawn(draw)
+        await self._client.delete(f"{_NODES}/{name}")
+        await self._lose_pods(name)
+        await asyncio.sleep(3 * draw)
+        await self._client.create(_NODES, self._nodes[name])
+
+    def _drawn(self, draw: float) -> str:
+        """Return a node on which pods are, if there is one."""
+        used = sorted({node for node, *_ in self._pods.values()}) or sorted(self._nodes)
+        return used[int(draw * len(used))]
+
+    async def _report(self, name: str, ready: str) -> None:
+        status = {"conditions": [{"type": "Ready", "status": ready, "reason": "Reported"}]}
+        await self._client.patch(f"{_NODES}/{name}/status", {"status": status})
+
+    async def _lose_pods(self, node: str) -> None:
+        for pod in (await self._client.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"}))["items"]:
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+            with suppress(NotFound):
+                await self._client.delete(path, {"gracePeriodSeconds": 0})
+
+    # --- check
+
+    async def run(self) -> None:
+        """Watch pods until cancelled."""
+        async with aclosing(self._informer.batches()) as batches:
+            async for batch in batches:
+                for change in batch:
+                    self._pods.pop(change.uid, None)
+                    if change.type != "DELETED" and change.object is not None and _is_placed(change.object):
+                        self._see(change.uid, change.object)
+
+    async def synced(self) -> None:
+        """Wait until all pods are listed."""
+        await self._informer.synced.wait()
+
+    def _see(self, uid: str, pod: Document) -> None:
+        metadata, node = pod["metadata"], pod["spec"]["nodeSelector"][HOSTNAME]
+        owner = metadata["ownerReferences"][0]["uid"] if metadata["annotations"].get(REQUIRED_KEY) == _RACK else ""
+        self._pods[uid] = node, owner, int(requests_of(pod["spec"], ("cpu",))["cpu"])
+        self.checked += 1
+        sums: dict[str, int] = defaultdict(int)
+        for where, _, cpu in self._pods.values():
+            sums[where] += cpu
+        if sums[node] > self._room:
+            self.exceeded.append(f"{sums[node]}m of {self._room}m cpu of {node} by {metadata['name']}")
+        racks = {
+            self._nodes[where]["metadata"]["labels"][_RACK] for where, job, _ in self._pods.values() if job == owner
+        }
+        if owner and len(racks) > 1:
+            self.exceeded.append(f"{metadata['name']} requires one rack, and its Job is in {sorted(racks)}")
+
+
+def _node(plan: Plan, number: int) -> Document:
+    node: dict[str, Any] = node_document(plan, number)
+    node["metadata"]["labels"] |= {"block": f"b{number // _IN_BLOCK}", _RACK: f"r{number // _IN_RACK}"}
+    return node
+
+
+def _is_placed(pod: Document) -> bool:
+    """Whether Sluice has given a pod its node, and it counts there: a pod that is being deleted is replaced."""
+    metadata = pod["metadata"]
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in metadata
+    ours = POD_SET in (metadata.get("annotations") or {}) and HOSTNAME in (pod["spec"].get("nodeSelector") or {})
+    return ours and not ended and not is_gated(pod)
