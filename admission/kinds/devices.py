@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.kinds.device_selectors import Device, SelectorError, selector
 from admission.model.errors import InvalidQuantity, Misconfigured
-from admission.model.quantity import parse_quantity, to_amount
+from admission.model.quantity import add, parse_quantity, to_amount, together
 from admission.model.workload import ClaimReference, PodSet
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from admission.kinds.limits import Amounts
     from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
+    from admission.model.workload import Admission
 
 CLAIMS: Final = "resourceclaims"
 TEMPLATES: Final = "resourceclaimtemplates"
@@ -41,6 +42,9 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that each DeviceClass has by its name."""
 MOST_COUNT: Final = 2**63 - 1
 _REMEMBERED: Final = 4096
+_REMEMBERED_OF_A_SLICE: Final = 256
+_EVALUATIONS: Final = 5_000
+"""Evaluations of expressions between two calls of `Inventory.refill`: a quarter of a second."""
 _UNUSED: Final = Fraction(0)
 
 
@@ -77,6 +81,8 @@ class Inventory:
         self._classes: dict[str, Mapping[str, Any]] = {}
         self._slices: dict[str, _Slice] = {}
         self._pools: dict[str, list[_Slice]] | None = None
+        self._budget = _EVALUATIONS
+        """Number of evaluations of expressions that are left; negative: some wait for `refill`."""
         self._needs_slices = False
         """Whether requests have depended on which devices there are."""
         self._backed: dict[str, str] = {}
@@ -87,6 +93,11 @@ class Inventory:
     def is_on(self) -> bool:
         """Whether devices count at all."""
         return bool(self.rules.mappings)
+
+    def refill(self) -> bool:
+        """Let more expressions be evaluated, once in a second; return whether workloads wait for that."""
+        waited, self._budget = self._budget <= 0, _EVALUATIONS
+        return waited
 
     def backs(self, resource: str) -> bool:
         """Whether pods that request this extended resource get devices of a DeviceClass."""
@@ -173,8 +184,8 @@ class Inventory:
             known = self._known[key] = pod_sets, self._charged(pod_sets, namespace)
         return known[1]
 
-    def more(self, pod_sets: tuple[PodSet, ...], namespace: str) -> str:
-        """Return of which resource the claims of pod sets now request more than is counted for them; empty: of none.
+    def more(self, pod_sets: tuple[PodSet, ...], namespace: str, admission: Admission) -> str:
+        """Return of which resource the claims of pod sets now request more than an admission holds; empty: of none.
 
         A claim that is missing, or cannot be counted now, requests no more.
         """
@@ -183,11 +194,16 @@ class Inventory:
             found = self._charged(plain, namespace)
         except Misconfigured:
             return ""
+        held = {each.name: each for each in admission.pod_sets}
         for now, counted in zip(found, pod_sets, strict=True):
-            for has, had in ((now.devices, counted.devices), (now.shared, counted.shared)):
-                for resource, amount in has.items():
-                    if amount > had.get(resource, 0):
-                        return resource
+            grown = {name for name, amount in now.devices.items() if amount > counted.devices.get(name, 0)}
+            grown |= {name for name, amount in now.shared.items() if amount > counted.shared.get(name, 0)}
+            if grown and (assigned := held.get(now.name)) is not None:
+                needed = together(now.devices, now.shared, assigned.count)
+                # Of a workload that was taken over from Kueue only the admission shows what was counted.
+                for name in sorted(grown):
+                    if needed[name] > assigned.usage.get(name, 0):
+                        return name
         return ""
 
     def _charged(self, pod_sets: tuple[PodSet, ...], namespace: str) -> tuple[PodSet, ...]:
@@ -203,8 +219,7 @@ class Inventory:
                     counted.add(reference)
                     _add(together, self._claim(Claimed(namespace, reference), pod_set))
             devices = _amounts(each_pod)
-            for resource, amount in devices.items():
-                requests[resource] = requests.get(resource, 0) + amount
+            add(requests, devices)
             found.append(replace(pod_set, requests=requests, devices=devices, shared=_amounts(together)))
         return tuple(found)
 
@@ -362,7 +377,11 @@ class Inventory:
             self._pools = _pools(self._slices.values())
         drivers = self._pools.values() if source is None else (self._pools.get(source.driver, []),)
         for each in chain.from_iterable(drivers):
-            yield from each.matching(expressions)
+            if self._budget <= 0 and not each.knows(expressions):
+                raise Misconfigured(f"{wanted.where}: its selectors are evaluated in a moment, after those of others")
+            devices, evaluated = each.matching(expressions)
+            self._budget -= evaluated
+            yield from devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,11 +426,16 @@ class _Slice:
         self._devices: list[Device] | None = None
         self._found: dict[tuple[str, ...], list[Device]] = {}
 
-    def matching(self, expressions: tuple[str, ...]) -> list[Device]:
-        """Return the devices that all expressions select. Raises SelectorError."""
+    def knows(self, expressions: tuple[str, ...]) -> bool:
+        """Whether these expressions were evaluated before."""
+        return expressions in self._found
+
+    def matching(self, expressions: tuple[str, ...]) -> tuple[list[Device], int]:
+        """Return the devices that all expressions select, and how many were evaluated. Raises SelectorError."""
         found = self._found.get(expressions)
+        evaluated = 0
         if found is None:
-            if len(self._found) >= _REMEMBERED:
+            if len(self._found) >= _REMEMBERED_OF_A_SLICE:
                 self._found.clear()
             if self._devices is None:
                 node = self.spec.get("nodeName") or ""
@@ -420,10 +444,11 @@ class _Slice:
                 except (ValueError, LookupError, TypeError, AttributeError) as error:
                     raise SelectorError(f"a ResourceSlice of driver {self.driver} is malformed: {error!r}") from error
             chosen = [selector(text) for text in expressions]
+            evaluated = len(self._devices) * len(chosen)
             found = self._found[expressions] = [
                 device for device in self._devices if all(one.matches(device) for one in chosen)
             ]
-        return found
+        return found, evaluated
 
 
 def _pools(slices: Iterable[_Slice]) -> dict[str, list[_Slice]]:

@@ -24,6 +24,7 @@ _MODULES = {
     "jobbench": "tests.benchmarks.bench_jobbench",
     "bound": "tests.benchmarks.bench_bound",
     "burst": "tests.benchmarks.bench_burst",
+    "devices": "tests.benchmarks.bench_devices",
     "sizing": "tests.benchmarks.bench_sizing",
     "kinds": "tests.benchmarks.bench_kinds",
     "webhook": "tests.benchmarks.bench_webhook",

@@ -165,6 +165,53 @@ async def test_missing_right_is_named_and_holds_nobody_else_up(cluster):
     await cluster.job("one", runs)
 
 
+async def test_class_that_is_deleted_stops_nothing_and_is_waited_for(cluster):
+    all_of = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+    await cluster.user.create("resourceclaimtemplates", "team-a", template("gpu", all_of))
+    await cluster.start(MAPPED)
+    await cluster.submit(job("one", resourceClaims=from_template()))
+    await cluster.job("one", runs)
+    assert held(await cluster.record("one", "admitted"))[GPU] == 4
+    await cluster.user.delete("deviceclasses", "", "gpu")
+    await cluster.submit(job("two", resourceClaims=from_template()))
+    waiting = await cluster.record("two", "pending", reason="Misconfigured")
+    assert waiting.message.endswith("DeviceClass gpu does not exist: have it created")
+    assert runs(cluster.user.get("jobs", "team-a", "one"))
+    await cluster.user.create("deviceclasses", "", device_class())
+    waiting = await cluster.record("two", "pending", reason="WaitingForQuota")
+    await cluster.user.delete("jobs", "team-a", "one", propagation="Background")
+    await cluster.job("two", runs)
+
+
+async def test_absurd_claims_wait_and_hold_nobody_up(cluster):
+    requests = [{**exactly(2**62), "name": f"r{each}"} for each in range(32)]
+    await cluster.user.create("resourceclaimtemplates", "team-a", template("absurd", *requests))
+    await cluster.start(MAPPED)
+    many = [{"name": f"c{each}", "resourceClaimTemplateName": "absurd"} for each in range(1000)]
+    await cluster.submit(job("absurd", pods=1000, resourceClaims=many))
+    await cluster.submit(job("foreign", resourceClaims=from_template("team-b/gpu")))
+    await cluster.record("absurd", "pending", reason="ExceedsMaxQuota")
+    await cluster.record("foreign", "pending", reason="Misconfigured")
+    await cluster.submit(job("other", namespace="team-b"))
+    await cluster.job("other", runs, namespace="team-b")
+    await cluster.end()
+    await cluster.start(MAPPED)
+    await cluster.submit(job("later", namespace="team-b"))
+    await cluster.job("later", runs, namespace="team-b")
+
+
+async def test_extended_resource_of_a_class_counts_as_its_devices(cluster):
+    await cluster.user.create("deviceclasses", "", device_class("big-gpu", extendedResourceName="vendor.example/gpu"))
+    await cluster.start(MAPPED)
+    asked = {"limits": {"vendor.example/gpu": "7"}, "requests": {"cpu": "1"}}
+    container = {"name": "main", "image": "pause", "resources": asked}
+    await cluster.submit(job("seven", containers=[container]))
+    waiting = await cluster.record("seven", "pending", reason="ExceedsMaxQuota")
+    assert waiting.message.startswith("Needs 7 GPU (default)")
+    await cluster.user.delete("deviceclasses", "", "big-gpu")
+    await cluster.record("seven", "pending", reason="NoMatchingFlavor")
+
+
 async def test_manifests_of_the_page_run(cluster, tmp_path):
     found = re.findall(r"```yaml(?: title=\S+)?\n(.*?)```", PAGE.read_text(), re.DOTALL)
     configured, queue, manifests, *others = (list(yaml.safe_load_all(text)) for text in found)

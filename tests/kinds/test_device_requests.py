@@ -8,7 +8,7 @@ from admission.kinds.device_selectors import Device, SelectorError, selector
 from admission.kinds.devices import Inventory
 from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
 from admission.model.errors import Misconfigured
-from admission.model.workload import ClaimReference, PodSet
+from admission.model.workload import Admission, ClaimReference, PodSet, PodSetAssignment
 
 DRIVER = "gpu.example.com"
 ANY = f'device.driver == "{DRIVER}"'
@@ -276,12 +276,35 @@ def test_change_names_the_claims_whose_content_is_another():
     assert not found.update("resourceclaimtemplates", "ns/c", same).claims
     (claimed,) = found.update("resourceclaimtemplates", "ns/c", None).claims
     assert claimed == ("ns", ("c", True))
-    pod_sets = found.charged((pods("=c"),), "ns")
-    assert found.more(pod_sets, "ns") == ""
-    found.update("resourceclaims", "ns/c", {"metadata": {}, "spec": {"devices": {"requests": [exactly(2)]}}})
-    assert found.more(pod_sets, "ns") == "gpu"
+
+
+def test_admission_shows_whether_claims_request_more_than_is_held():
+    def admitted(**usage):
+        return Admission("cq", (PodSetAssignment("main", dict.fromkeys(usage, "default"), usage, 2),))
+
+    found = inventory(WHOLE, exactly())
+    pod_sets = found.charged((pods("=c", "c"),), "ns")
+    assert found.more(pod_sets, "ns", admitted(gpu=3)) == ""
+    for plural, spec in (("resourceclaims", {}), ("resourceclaimtemplates", {"spec": {}})):
+        (spec.get("spec", spec))["devices"] = {"requests": [exactly(2)]}
+        found.update(plural, "ns/c", {"metadata": {}, "spec": spec})
+        assert found.more(pod_sets, "ns", admitted(gpu=3)) == "gpu"
+    assert found.more(pod_sets, "ns", admitted(gpu=6)) == ""
+    taken_over = (pods("=c", "c"),)
+    assert found.more(taken_over, "ns", admitted(gpu=6)) == ""
+    assert found.more(taken_over, "ns", admitted(gpu=5)) == "gpu"
     found.update("resourceclaims", "ns/c", None)
-    assert found.more(pod_sets, "ns") == ""
+    assert found.more(pod_sets, "ns", admitted(gpu=3)) == ""
+
+
+def test_expressions_are_evaluated_within_a_budget_and_remembered():
+    slices = [resource_slice(f"n{number}", *(device(str(each)) for each in range(100))) for number in range(100)]
+    found = inventory(WHOLE, all_of(**where(f'device.attributes["{DRIVER}"].index < 50')), slices=slices)
+    with pytest.raises(Misconfigured, match="its selectors are evaluated in a moment, after those of others"):
+        charged(found, pods("c"))
+    assert found.refill()
+    assert charged(found, pods("c")) == [({"gpu": 50}, {})]
+    assert charged(found, pods("c", name="other")) == [({"gpu": 50}, {})]
 
 
 @pytest.mark.parametrize(

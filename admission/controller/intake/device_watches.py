@@ -17,7 +17,7 @@ from admission.kinds.devices import RESOURCES, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
-    from typing import Any
+    from typing import Any, NoReturn
 
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Message
@@ -28,6 +28,9 @@ GROUP: Final = "resource.k8s.io"
 PATH: Final = f"/apis/{GROUP}/v1/"
 _PAUSE: Final = 0.2
 """Seconds between two times at which workloads are read again at most: who changes claims quickly delays only these."""
+
+_REFILL: Final = 1.0
+"""Seconds in which users may have `Inventory` evaluate expressions for a quarter of a second."""
 
 
 class DeviceWatches:
@@ -57,6 +60,8 @@ class DeviceWatches:
         for plural, informer in self.informers.items():
             yield self._follow(plural, informer)
             yield self._wait_for_list(plural, informer)
+        if self.informers:
+            yield self._refill()
 
     async def settled(self) -> None:
         """Wait until each list is complete, or has failed: workloads with devices then wait, and others do not."""
@@ -98,6 +103,12 @@ class DeviceWatches:
         await informer.synced.wait()
         self._answered[plural].set()
         self._put(DevicesChanged())  # workloads may wait because it could not be read
+
+    async def _refill(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(_REFILL)
+            if self.inventory.refill():
+                self._put(DevicesChanged())
 
     async def _pause(self, seconds: float, *, plural: str) -> None:
         """Sleep before an informer tries again. Workloads that need it are told of its first failure."""

@@ -131,10 +131,10 @@ def context_changed(change: WorkloadChange, _: ContextChange, environment: Envir
 def claims_changed(change: WorkloadChange, _: ClaimsChanged, environment: Environment) -> None:
     """Compute a pending workload's pod sets again; stop an admitted one whose pods would get more devices now."""
     tracked = change.tracked
-    workload = tracked.record.workload
-    if tracked.record.state is not State.ADMITTED:
+    workload, admission = tracked.record.workload, tracked.record.admission
+    if tracked.record.state is not State.ADMITTED or admission is None:
         context_changed(change, ContextChange(), environment)
-    elif more := environment.context.devices.more(workload.pod_sets, workload.namespace):
+    elif more := environment.context.devices.more(workload.pod_sets, workload.namespace, admission):
         change.evict(reason=OUT_OF_SYNC, message=sentences.claims_grown(more))
 
 

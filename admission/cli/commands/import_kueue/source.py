@@ -11,6 +11,8 @@ from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.informer import Change
 from admission.controller.intake.served import listed
 from admission.controller.state.context import PATHS, Context
+from admission.kinds.devices import Inventory
+from admission.model.devices import DeviceRules
 from admission.model.manifests import Document
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ class Found:
     """Kueue's Workloads."""
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Jobs with a queue label, by uid: those that Kueue may have admitted."""
-    context: Context = field(default_factory=Context)
+    # What Kueue has counted for claims is in its admissions.
+    context: Context = field(default_factory=lambda: Context(Inventory(DeviceRules(ignore_unmapped=True))))
     """Cluster objects that the requests of a Job depend on, such as LimitRanges and PriorityClasses."""
 
 
