@@ -323,6 +323,44 @@ async def test_each_permission_to_cancel_is_needed_to_cancel_what_is_queued(tmp_
     assert [str(right) for right, requests in found.items() if not requests] == []
 
 
+@pytest.mark.costly
+async def test_each_permission_for_devices_is_needed_to_count_claims(tmp_path: Path):
+    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    config = {"resources": {"deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu"]}]}}
+    roles = [
+        document
+        for document in rendered({"config": config, "rbac": {"userRoles": False}})
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+    ]
+    await migrate(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="QUEUES"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with Sandbox(speed=60) as sandbox:
+        user = await _install(sandbox, tmp_path, roles)
+        admin = sandbox.local("admin")
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 3}}]
+        template = {"metadata": {"name": "gpus"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+        await admin.create("resourceclaimtemplates", "default", template)
+        (tmp_path / "devices.yaml").write_text(yaml.safe_dump(config))
+        async with serving(tmp_path, database_url, f"--config={tmp_path / 'devices.yaml'}") as replica:
+            await replica.until("leading")
+            asking = job("asking")
+            asking["spec"]["suspend"] = True
+            asking["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "gpus"}]
+            await admin.create("jobs", "default", asking)
+            await until(admin, "jobs", lambda obj: not obj["spec"].get("suspend"))
+            assert "orbidden" not in replica.log.decode()
+        async with Store.open(database_url) as store:
+            record = await store.workloads.get("default", "asking")
+        assert record is not None
+        assert record.admission is not None
+        assert record.admission.pod_sets[0].usage["nvidia.com/gpu"] == 3
+        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-devices" and "rules" in each)
+        found = await _needing(sandbox, user, rights_of(role))
+    assert [right for right, requests in found.items() if not requests] == []
+
+
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
     """Return for each permission the requests that were allowed, and are refused without it."""
     asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]
