@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 USER = "alice"
-SPEED = 10.0
-"""Speed of the sandbox's clock relative to real time."""
+SPEED = 5.0
+"""Speed of the sandbox's clock relative to real time.
+
+Where Sluice reacts within a pause of a controller, such as the ten seconds after which a Job replaces a deleted pod,
+the pause must not become shorter than Sluice takes on a busy machine.
+"""
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 SETTINGS: Object = {
     "integrations": {
