@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 Object = dict[str, Any]
 
 
+WRAPPERS, MCAD = "appwrappers.workload.codeflare.dev", "appwrappers.mcad.ibm.com"
+"""AppWrappers `v1beta2`, of Jobs, and those of MCAD, of pods."""
+
+
 class Served(NamedTuple):
     """Endpoint of a kind; `path` has a placeholder for the namespace."""
 
@@ -21,11 +25,13 @@ class Served(NamedTuple):
 
 KINDS = {
     "rayclusters": Served("/apis/ray.io/v1/namespaces/{}/rayclusters", "rayclusters"),
+    "rayjobs": Served("/apis/ray.io/v1/namespaces/{}/rayjobs", "rayjobs"),
     "jobsets": Served("/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets", "jobsets"),
     "trainingruns": Served("/apis/example.com/v1/namespaces/{}/trainingruns", "trainingruns"),
     "statefulsets": Served("/apis/apps/v1/namespaces/{}/statefulsets", "statefulsets"),
     "vcjobs": Served("/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs", "jobs.batch.volcano.sh"),
-    "appwrappers": Served("/apis/workload.codeflare.dev/v1beta1/namespaces/{}/appwrappers", "appwrappers"),
+    WRAPPERS: Served("/apis/workload.codeflare.dev/v1beta2/namespaces/{}/appwrappers", WRAPPERS),
+    MCAD: Served("/apis/mcad.ibm.com/v1beta1/namespaces/{}/appwrappers", MCAD),
 }
 
 
@@ -44,6 +50,10 @@ def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
                 for number, count in enumerate(pods)
             ]
             api, spec = "ray.io/v1", {"headGroupSpec": {"template": one()}, "workerGroupSpecs": groups}
+        case "rayjobs":
+            api, cluster = "ray.io/v1", whole("rayclusters", name, pods, template)["spec"]
+            spec = {"entrypoint": "true", "shutdownAfterJobFinishes": True, "submitterPodTemplate": one()}
+            spec["rayClusterSpec"] = cluster
         case "jobsets":
             one_pod = {"parallelism": 1, "completions": 1}
             copies = [
@@ -57,11 +67,19 @@ def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
         case "vcjobs":
             tasks = [{"name": f"w{number}", "replicas": count, "template": one()} for number, count in enumerate(pods)]
             api, spec = "batch.volcano.sh/v1alpha1", {"tasks": tasks}
-        case "appwrappers":
+        case "appwrappers.workload.codeflare.dev":
+            jobs = [{"parallelism": max(count, 1), "completions": max(count, 1), "template": one()} for count in pods]
+            components = [
+                {"template": {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{name}-{number}"},
+                              "spec": job}}
+                for number, job in enumerate(jobs)
+            ]  # fmt: skip
+            api, spec = "workload.codeflare.dev/v1beta2", {"components": components}
+        case "appwrappers.mcad.ibm.com":
             items = [{"generictemplate": {"apiVersion": "v1", "kind": "Pod", **one()}} for _ in range(sum(pods))]
             for number, item in enumerate(items):
                 item["generictemplate"]["metadata"]["name"] = f"{name}-{number}"
-            api, spec = "workload.codeflare.dev/v1beta1", {"resources": {"GenericItems": items}}
+            api, spec = "mcad.ibm.com/v1beta1", {"resources": {"GenericItems": items}}
         case _:
             single = one()
             single["metadata"]["labels"] = {"app": name}
@@ -75,11 +93,13 @@ def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
 
 _NAMES = {
     "rayclusters": "RayCluster",
+    "rayjobs": "RayJob",
     "jobsets": "JobSet",
     "trainingruns": "TrainingRun",
     "statefulsets": "StatefulSet",
     "vcjobs": "Job",
-    "appwrappers": "AppWrapper",
+    WRAPPERS: "AppWrapper",
+    MCAD: "AppWrapper",
 }
 
 
@@ -87,15 +107,23 @@ def groups_of(kind: str, spec: Object) -> tuple[list[str], list[Object], str, st
     """Return the path of the list of groups, a copy of the list, and a group's fields of its number and its name."""
     path, number, name = {
         "rayclusters": (["workerGroupSpecs"], "replicas", "groupName"),
+        "rayjobs": (["rayClusterSpec", "workerGroupSpecs"], "replicas", "groupName"),
         "jobsets": (["replicatedJobs"], "replicas", "name"),
         "trainingruns": (["roles"], "count", "role"),
         "vcjobs": (["tasks"], "replicas", "name"),
-        "appwrappers": (["resources", "GenericItems"], "replicas", "name"),
+        WRAPPERS: (["components"], "parallelism", "name"),
+        MCAD: (["resources", "GenericItems"], "replicas", "name"),
     }[kind]
     found = spec
     for key in path:
         found = found[key]
     return path, copy.deepcopy(found), number, name
+
+
+def numbered(group: Object, number: str) -> Object:
+    """Return the part of a group that has its number of pods: of a component the spec of the wrapped Job."""
+    found: Object = group["template"]["spec"] if number == "parallelism" else group
+    return found
 
 
 def pod_template_of(group: Object) -> Object:
@@ -104,9 +132,13 @@ def pod_template_of(group: Object) -> Object:
     return found["spec"]["template"] if "template" in found.get("spec", {}) else found
 
 
+BESIDE = {"rayclusters": 1, "rayjobs": 2}
+"""Pods that are in no group: the head, and the submitter."""
+
+
 def pods_wanted(kind: str, obj: Object) -> int:
     """Return the number of pods of a running object."""
     if kind == "statefulsets":
         return int(obj["spec"]["replicas"])
     _, groups, number, _ = groups_of(kind, obj["spec"])
-    return sum(group.get(number, 1) for group in groups) + (kind == "rayclusters")
+    return sum(numbered(group, number).get(number, 1) for group in groups) + BESIDE.get(kind, 0)

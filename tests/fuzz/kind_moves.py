@@ -8,16 +8,19 @@ from hypothesis import strategies as st
 
 from tests.fuzz import oddities
 from tests.fuzz.documents import FLOOR
+from tests.fuzz.kind_documents import MCAD, WRAPPERS
 from tests.fuzz.topology_moves import PLACED
 
 USERS = ("alice", "bob")
 KINDS = (
     *["rayclusters"] * 2,
+    *["rayjobs"] * 2,
     *["jobsets"] * 2,
+    *[WRAPPERS] * 2,
     "trainingruns",
     *["statefulsets"] * 2,
     "vcjobs",
-    "appwrappers",
+    MCAD,
 )
 _NAMES = ("wa", "wb")
 """Names of the objects of each kind, in each user's namespace."""
@@ -60,7 +63,7 @@ def _of_metadata() -> st.SearchStrategy[Any]:
 _CREATE = _move("whole", **_WHICH, **_NEW, settle=_one(True, True, False))
 _CREATE_FLEXIBLE = _move(
     "whole",
-    kind=_one("rayclusters", "trainingruns"),
+    kind=_one("rayclusters", "rayjobs", "trainingruns"),
     name=_one(*_NAMES),
     queue=_one("main", "main", "side"),
     stop=_one(None, "5"),
@@ -111,7 +114,7 @@ _GANG_OF_TREE = _move(
 _CHANGES = ("resize", "resize", "sway", "sway", "sway", "rename", "add", "enlarge", "reverse")
 _START_AND_CHANGE = _move(
     "start_and_change",
-    kind=_one("rayclusters", "rayclusters", "jobsets", "trainingruns", "statefulsets"),
+    kind=_one("rayclusters", "rayclusters", "rayjobs", "jobsets", WRAPPERS, "trainingruns", "statefulsets"),
     name=_one(*_NAMES),
     stop=_one("20", "never"),
     what=_one(*_CHANGES),

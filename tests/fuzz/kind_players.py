@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.documents import LOCAL_QUEUES, QUEUE_LABELS, QUOTAS
-from tests.fuzz.kind_documents import KINDS, groups_of, pod_template_of, pods_wanted, whole
+from tests.fuzz.kind_documents import BESIDE, KINDS, groups_of, numbered, pod_template_of, pods_wanted, whole
 from tests.fuzz.topology_documents import REQUIRED, SLICE_LEVEL
 from tests.fuzz.world import MERGE, NAMESPACES
 
@@ -77,7 +77,7 @@ class KindPlayers:
         if status == 201:
             cluster_queue = LOCAL_QUEUES.get((NAMESPACES[user], queue))
             may_be_few = fewest == "w0=1,w1=1" and all(pods)
-            needed = len(pods) + (kind == "rayclusters") if may_be_few else pods_wanted(kind, body)
+            needed = len(pods) + BESIDE.get(kind, 0) if may_be_few else pods_wanted(kind, body)
             odd = cluster_queue is None or stop == "never" or not 0 < needed <= QUOTAS[cluster_queue]
             odd = odd or any(name in (placed or {}) for name in (REQUIRED, SLICE_LEVEL))
             self._note(kind, created, WrittenWhole(created["spec"], odd))
@@ -95,7 +95,7 @@ class KindPlayers:
             else:
                 path, groups, field, _ = groups_of(kind, found["spec"])
                 if group < len(groups):
-                    groups[group][field] = number
+                    numbered(groups[group], field)[field] = number
                     await self._patch(user, kind, found, _nested(path, groups))
 
     async def rework(self, user: str, kind: str, name: str, what: str, pods: int) -> None:
@@ -233,7 +233,7 @@ class KindPlayers:
 
 def _named(kind: str, name: str) -> str:
     """Return a name that differs between kinds, so that the names of their pods differ too."""
-    return f"{name}-{kind[:3]}"
+    return f"{name}-{list(KINDS).index(kind)}"
 
 
 def _template(stop: str | None) -> Object:

@@ -39,6 +39,7 @@ def wholes_without_reason(world: World, namespace: str, workloads: Iterable[Obje
         for kind, is_suspended in SUSPENDED.items()
         for obj in world.local.list(KINDS[kind].plural, namespace)
         if _is_queued(obj) and is_suspended(obj) and obj["metadata"]["uid"] not in with_reason
+        if not _is_made(world, kind, obj)
     ]
 
 
@@ -62,7 +63,7 @@ async def delete_odd_wholes(world: World, players: Players) -> set[str]:
     staying: set[str] = set()
     for kind, obj in _all(world):
         written = players.kinds.wholes.get(obj["metadata"]["uid"])
-        if written is None and kind == "statefulsets":
+        if written is None and (kind == "statefulsets" or _is_made(world, kind, obj)):
             continue
         if written is None or written.odd or not _is_queued(obj, kind):
             await _delete(world, kind, obj)
@@ -78,17 +79,17 @@ async def wholes_that_wait(world: World, players: Players) -> list[str]:
         metadata = obj["metadata"]
         if metadata["uid"] not in players.kinds.wholes:
             continue
-        uids = {
-            metadata["uid"],
-            *(job["metadata"]["uid"] for job in world.local.controlled_by("jobs", metadata["uid"])),
-        }
+        children = [
+            child for plural in ("jobs", "rayclusters") for child in world.local.controlled_by(plural, metadata["uid"])
+        ]
+        uids = {each["metadata"]["uid"] for each in (obj, *children)}
         pods = [
             pod
             for pod in world.local.list("pods", metadata["namespace"])
             if not uids.isdisjoint(owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ())
         ]
         run = [pod for pod in pods if not is_gated(pod) and pod.get("status", {}).get("phase") == "Running"]
-        if len(run) == pods_wanted(kind, obj) or "terminalState" in (obj.get("status") or {}):
+        if len(run) == pods_wanted(kind, obj) or _is_over(obj):
             await _delete(world, kind, obj)
         elif "deletionTimestamp" not in metadata:
             waiting.append(f"{kind} {metadata['namespace']}/{metadata['name']}: {len(run)} pods run")
@@ -119,9 +120,20 @@ async def _delete(world: World, kind: str, obj: Object) -> None:
 
 def _is_queued(obj: Object, kind: str = "") -> bool:
     labels = obj["metadata"].get("labels") or {}
-    status = obj.get("status") or {}
-    is_over = "Completed" in (status.get("state"), status.get("queuejobstate")) or status.get("state") == "Failed"
-    is_over = is_over or "terminalState" in status
-    if is_over or "deletionTimestamp" in obj["metadata"]:
+    if _is_over(obj) or "deletionTimestamp" in obj["metadata"]:
         return False
     return kind == "vcjobs" or any(map(labels.get, QUEUE_LABELS))
+
+
+def _is_over(obj: Object) -> bool:
+    status = obj.get("status") or {}
+    ended = ("Completed", "Complete", "Succeeded", "Failed", "ValidationFailed")
+    fields = ("state", "queuejobstate", "phase", "jobDeploymentStatus")
+    return "terminalState" in status or any(status.get(field) in ended for field in fields)
+
+
+def _is_made(world: World, kind: str, obj: Object) -> bool:
+    """Whether an object is the RayCluster of a RayJob, which its operator has made."""
+    owners = {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
+    jobs = world.local.list("rayjobs", obj["metadata"]["namespace"]) if kind == "rayclusters" and owners else ()
+    return any(each["metadata"]["uid"] in owners for each in jobs)

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_OPERATED: Final = ("ray.io/raycluster", "jobset.x-k8s.io/jobset", "batch.volcano.sh/job")
-_MCAD: Final = ("workload.codeflare.dev/appwrapper", "mcad.ibm.com/appwrapper")
+_OPERATED: Final = (
+    "ray.io/raycluster", "ray.io/rayjob", "jobset.x-k8s.io/jobset", "batch.volcano.sh/job",
+    "workload.codeflare.dev/appwrapper",
+)  # fmt: skip
+_MCAD: Final = "mcad.ibm.com/appwrapper"
 _FORM: Final[Object] = {
     **TRAINING_RUN_FORM,
     "scales": True,
@@ -33,7 +36,7 @@ _SIZES: Final = {
 _AREAL: Final = "areal.openpsi.io/"
 SETTINGS: Final[Object] = {
     "integrations": {
-        "frameworks": ["batch/job", "pod", "statefulset", *_OPERATED, *_MCAD],
+        "frameworks": ["batch/job", "pod", "statefulset", *_OPERATED, _MCAD],
         "kinds": [_FORM],
         "groupLabels": [
             "gang.scheduling.koordinator.sh/name",
@@ -62,10 +65,8 @@ KINDS: Final = all_kinds(
 async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
     """Serve all kinds during the block, with a ClusterRole `edit-kinds` for users."""
     admin, run = sandbox.local("admin"), KINDS.get("example.com", "TrainingRun")
-    await admin.create(
-        "customresourcedefinitions", "", definition(KINDS.get("workload.codeflare.dev", "AppWrapper"), "v1beta1")
-    )
-    await admin.create("customresourcedefinitions", "", definition(run))
+    for own in (KINDS.get("mcad.ibm.com", "AppWrapper"), run):
+        await admin.create("customresourcedefinitions", "", definition(own))
     for key, version in _SIZES.items():
         await admin.create("customresourcedefinitions", "", definition(KINDS.sizes[key], version))
     groups = [
@@ -73,6 +74,7 @@ async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
         "jobset.x-k8s.io",
         "batch.volcano.sh",
         "workload.codeflare.dev",
+        "mcad.ibm.com",
         "example.com",
         *(group for group, _ in _SIZES),
     ]

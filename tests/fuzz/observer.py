@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.cli.demo.live_pods import requests_of
 from tests.fuzz.findings import Finding
+from tests.fuzz.kind_documents import MCAD, WRAPPERS
 from tests.fuzz.pod_players import is_gated
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ _ENDED = ("Succeeded", "Failed")
 _CONTROLLER = "kubernetes.io/job-controller"
 _SUBMITTED_BY = "sluice.dev/submitted-by"
 _UID = "sluice.dev/workload-uid"
+
+
+def _is_suspended(job: Object) -> bool:
+    return job["spec"].get("suspend") is True
+
+
 SUSPENDED: dict[str, Callable[[Object], bool]] = {
-    "rayclusters": lambda obj: obj["spec"].get("suspend") is True,
-    "jobsets": lambda obj: obj["spec"].get("suspend") is True,
+    **dict.fromkeys(("rayclusters", "rayjobs", "jobsets", WRAPPERS), _is_suspended),
     "trainingruns": lambda obj: obj["spec"].get("paused") is True,
-    "appwrappers": lambda obj: (obj["metadata"].get("annotations") or {}).get("sluice.dev/dispatch") != "true",
+    MCAD: lambda obj: (obj["metadata"].get("annotations") or {}).get("sluice.dev/dispatch") != "true",
 }
 """Kinds whose pods have no gate, to a function that returns whether an object is suspended (may have no pods)."""
 POOL = "sluice.test/pool"
@@ -65,10 +71,6 @@ class SeenJob:
     earlier is not Sluice's concern."""
     cpu: Fraction | None = None
     """Smallest request of its pods in CPUs: a LimitRange may have been created after its admission."""
-
-
-def _is_suspended(job: Object) -> bool:
-    return job["spec"].get("suspend") is True
 
 
 def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: Container[tuple[str, str]]) -> str:
@@ -174,6 +176,8 @@ class Observer:
             # keeps the first one, and does not admit the object any more. Nor does it queue objects that another
             # controller manages.
             elsewhere = "deletionTimestamp" in metadata or obj["spec"].get("managedBy", _CONTROLLER) != _CONTROLLER
+            # The RayCluster of a RayJob is its operator's.
+            elsewhere = elsewhere or (obj["kind"] == "RayCluster" and self._owners[metadata["uid"]] in self._jobs)
             if not elsewhere and noted not in (None, self._users[metadata["namespace"]]) and self.violation is None:
                 self.violation = Finding("submitted-by is forged", f"{job.name} says {noted!r}")
 
