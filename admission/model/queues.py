@@ -485,7 +485,7 @@ class ProvisioningRequestConfig(_Named):
     kind, plural, short_names, namespaced = kind_names.PROVISIONING_REQUEST_CONFIG
 
     spec: ProvisioningRequestConfigSpec
-    """How nodes are requested."""
+    """The mode of provisioning, and when a request is repeated."""
 
 
 class Topology(_Named):

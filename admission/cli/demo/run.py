@@ -53,7 +53,7 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
         await observer.synced()
         terminal.say(f"Live at {page.url}")
         terminal.say(
-            f"Dashboard at {serving.server}/ui/ (certificate of the demo's own CA), sign in with token {serving.token}"
+            f"Dashboard at {serving.server}/ui/ (certificate of the demo's own CA), sign in with token {cluster.token}"
         )
         before = await _costs(client, serving)
         with terminal:

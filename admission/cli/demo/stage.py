@@ -39,6 +39,11 @@ class Cluster:
     sluice_kubeconfig: Path
     child: Child
 
+    @property
+    def token(self) -> str:
+        """The administrator's token: that of the user who submits the Jobs."""
+        return str(yaml.safe_load(self.kubeconfig.read_text())["users"][0]["user"]["token"])
+
 
 @dataclass(frozen=True, slots=True)
 class Sluice:

@@ -33,7 +33,7 @@ export function FairShare({ cohort, name }) {
       { name: "ClusterQueue", cell: (row) => (row.name === name ? html`<b><bdi>${row.name}</bdi></b>` : html`<a href=${queueLink(row.name)}><bdi>${row.name}</bdi></a>`) },
       { name: "Nominal", className: "number opt", cell: (row) => shown(selected, row.nominal) },
       { name: "In use on average", className: "number opt", cell: (row) => shown(selected, row.all / past) },
-      { name: "Weight", className: "number", cell: (row) => row.weight },
+      { name: "Weight", className: "number opt", cell: (row) => row.weight },
       { name: "Entitled", className: "number", cell: (row) => percent(row.weight, weights) },
       { name: "Received", className: "number", cell: (row) => percent(row.borrowed, borrowed) },
       { name: `Borrowed ${hoursName(selected)}`, className: "number", cell: (row) => hours(selected, row.borrowed) },

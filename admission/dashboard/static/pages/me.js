@@ -62,19 +62,23 @@ function groupsOf(waiting) {
 
 function WaitingGroup({ group }) {
   const { reason, items } = group;
-  const rows = items.map((workload) => html`<${Waiting} key=${workload.metadata.uid} workload=${workload} />`);
+  const said = [...new Set(items.map(messageOf))], isShared = items.length > 1 && said.length === 1;  // then it is said once
+  const rows = items.map((workload) => html`<${Waiting} key=${workload.metadata.uid} workload=${workload} text=${isShared ? "" : messageOf(workload)} />`);
   const sums = {};
   for (const workload of items.slice(SHOWN)) for (const [resource, value] of Object.entries(requestsOf(workload))) sums[resource] = (sums[resource] || 0) + value;
-  return html`<section class="work-group"><p class="work-line"><${StateBadge} workload=${items[0]} /><${Badge} tone=${HOPELESS.has(reason) ? "bad" : "calm"}>${reason || "Evaluating"}<//><span class="soft">${count(items.length)}</span></p>
+  return html`<section class="work-group"><p class="work-line"><${StateBadge} workload=${items[0]} />${!reason.startsWith("Deactivated") && html`<${Badge} tone=${HOPELESS.has(reason) ? "bad" : "calm"}>${reason || "Evaluating"}<//>`}<span class="soft">${count(items.length)}</span></p>
+    ${isShared && html`<p class="why"><${Free} text=${said[0]} longest=${300} /></p>`}
     <ul class="work-list">${rows.slice(0, SHOWN)}</ul>
     ${rows.length > SHOWN && html`<details><summary class="soft">${count(rows.length - SHOWN)} more, together <${Requests} requests=${sums} /></summary><ul class="work-list">${rows.slice(SHOWN, FINISHED)}</ul></details>`}</section>`;
 }
 
-function Waiting({ workload }) {
-  const reserved = conditionOf(workload, "QuotaReserved");
-  return html`<li title=${reserved?.message}>
+const messageOf = (workload) => shortly(conditionOf(workload, "QuotaReserved")?.message) || "";
+
+function Waiting({ workload, text }) {
+  const { estimatedStart } = workload.status;
+  return html`<li title=${conditionOf(workload, "QuotaReserved")?.message}>
     <div class="work-line"><${WorkloadName} workload=${workload} /><span class="soft"><bdi>${workload.metadata.namespace}/${workload.spec.queueName}</bdi></span><span class="grow"></span><span class="nowrap">waits <${Age} since=${workload.status.queuedAt} /></span></div>
-    <p class="why"><${Free} text=${shortly(reserved?.message)} longest=${160} />${workload.status.estimatedStart && html` <span class="soft"><${Estimate} estimate=${workload.status.estimatedStart} /></span>`}</p>
+    ${(text || estimatedStart) && html`<p class="why"><${Free} text=${text} longest=${160} />${estimatedStart && html` <span class="soft"><${Estimate} estimate=${estimatedStart} /></span>`}</p>`}
   </li>`;
 }
 

@@ -13,6 +13,9 @@ import { shortly } from "./workloads.js";
 
 const OPEN_QUEUES = 60;  // trees with more ClusterQueues are collapsed to their Cohorts at first
 
+// A reason without its cause.
+const shortReason = (reason) => (reason.startsWith("Deactivated") ? "Deactivated" : reason);
+
 export function Overview() {
   const { rights } = useSession();
   const queues = useCollection(path("clusterqueues"));
@@ -247,7 +250,7 @@ function Attention({ roots, leaves, changes }) {
     ${failing.length > 0 && html`<${Undelivered} found=${failing} />`}
     ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}<${More} of=${nowhere} /></ul>`}
     ${longest.length > 0 && html`<h3>Wait the longest</h3><ul>${longest.map((item) => html`<li key=${item.clusterQueue}>
-      <a href=${queueLink(item.clusterQueue)}><bdi>${item.clusterQueue}</bdi></a><span class="soft clip">${item.reason}</span><span class="grow"></span><span class="nowrap">${duration(now - seconds(item.oldest))}</span></li>`)}</ul>`}
+      <a href=${queueLink(item.clusterQueue)}><bdi>${item.clusterQueue}</bdi></a><span class="soft clip" title=${item.reason}>${shortReason(item.reason)}</span><span class="grow"></span><span class="nowrap">${duration(now - seconds(item.oldest))}</span></li>`)}</ul>`}
   <//>`;
 }
 

@@ -1,6 +1,6 @@
 // Page "Users and namespaces": running and pending workloads now, and recent usage, of each.
 import { Card, Empty, Failure, Free, Loading, PageHead, Segments, Table } from "../lib/components.js";
-import { count, hours, hoursName } from "../lib/format.js";
+import { count, hours, hoursName, percent, resourceName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
 import { link, useParameter } from "../lib/router.js";
 import { html, useMemo } from "../lib/ui.js";
@@ -13,7 +13,7 @@ export function People() {
   const used = useAnswer("/apis/sluice.dev/v1/reports/usage", { from, by: "user,namespace" }, { everyMs: 60000 });
   const pending = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { everyMs: 15000 });
   const pendingUsers = useAnswer("/apis/sluice.dev/v1/reports/pending", { by: "user" }, { everyMs: 15000 });
-  const resources = useMemo(() => [...new Set((used.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)).slice(0, 3), [used.data]);
+  const resources = useMemo(() => [...new Set((used.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)).slice(0, 2), [used.data]);
   const wanted = find.toLowerCase();
   const users = useMemo(() => withPending(sums(used.data, (item) => item.user), pendingUsers.data, (item) => item.user), [used.data, pendingUsers.data]);
   const namespaces = useMemo(() => withPending(sums(used.data, (item) => item.namespace), pending.data, (item) => item.namespace), [used.data, pending.data]);
@@ -24,15 +24,18 @@ export function People() {
   const sorted = (rows) => [...rows.values()].filter((row) => row.name.toLowerCase().includes(wanted)).sort((a, b) => (b.by[resources[0]] || 0) - (a.by[resources[0]] || 0) || b.pending - a.pending || a.name.localeCompare(b.name)).slice(0, 500);
   const amounts = resources.map((resource) => ({ name: hoursName(resource), className: "number", cell: (row) => (row.by[resource] ? hours(resource, row.by[resource]) : html`<span class="soft">–</span>`) }));
   const waiting = { name: "Pending", className: "number", cell: (row) => (row.pending ? count(row.pending) : html`<span class="soft">–</span>`) };
-  const people = sorted(users), spaces = sorted(namespaces);
-  return html`${head}<div class="filters"><input type="search" aria-label="Find a user or namespace" placeholder="Find a user or namespace" value=${find} onInput=${(event) => setFind(event.currentTarget.value)} />
+  const people = sorted(users), spaces = sorted(namespaces), [first] = resources;
+  // Of all usage, which both tables divide.
+  const whole = [...namespaces.values()].reduce((sum, row) => sum + (row.by[first] || 0), 0);
+  const share = first ? [{ name: `Share of ${resourceName(first)}`, className: "number opt", cell: (row) => percent(row.by[first] || 0, whole) }] : [];
+  return html`${head}<div class="filters"><input type="search" aria-label="Find a user or namespace" placeholder="User or namespace" value=${find} onInput=${(event) => setFind(event.currentTarget.value)} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
     <div class="columns-two">
       <${Card} title="Users" note=${count(people.length)}>${people.length ? html`<${Table} label="Users" rows=${people} keyOf=${(row) => row.name} columns=${[
-        { name: "User", cell: (row) => html`<a href=${`${link("usage")}?by=queue&user=${encodeURIComponent(row.name)}`}><${Free} text=${row.name} longest=${80} /></a>` }, waiting, ...amounts]} />`
+        { name: "User", className: "subject", cell: (row) => html`<a href=${`${link("usage")}?by=queue&user=${encodeURIComponent(row.name)}`}><${Free} text=${row.name} longest=${80} /></a>` }, waiting, ...amounts, ...share]} />`
         : html`<${Empty} title="Nobody">No user used quota in this time, and nobody waits.<//>`}<//>
       <${Card} title="Namespaces" note=${count(spaces.length)}>${spaces.length ? html`<${Table} label="Namespaces" rows=${spaces} keyOf=${(row) => row.name} columns=${[
-        { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, waiting, ...amounts]} />`
+        { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, waiting, ...amounts, ...share]} />`
         : html`<${Empty} title="None">No namespace used quota in this time, and nothing waits.<//>`}<//>
     </div>`;
 }

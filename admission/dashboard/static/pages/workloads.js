@@ -27,7 +27,7 @@ export function shortly(message) {
 export function Obstacle({ workload }) {
   const found = obstacleOf(workload);
   if (!found) return html`<span class="soft nothing">–</span>`;
-  const isStated = ["admitted", "finished"].includes(workload.status.state);  // the badge of its state says the same
+  const isStated = ["admitted", "finished"].includes(workload.status.state) || found.reason.startsWith("Deactivated");  // the badge of its state says the same
   return html`<span class="reason" title=${found.message}>${!isStated && html`<${Badge} tone=${HOPELESS.has(found.reason) ? "bad" : "calm"}>${found.reason}<//> `}<span class="soft"><${Free} text=${shortly(found.message)} longest=${120} /></span></span>`;
 }
 
@@ -78,5 +78,5 @@ function Elapsed({ workload }) {
 
 export function Workloads({ label, items, columns, highest }) {
   return html`<${VirtualTable} label=${label} total=${items.length} rowAt=${(index) => items[index]} keyOf=${(workload) => workload.metadata.uid}
-    columns=${columns.map((name) => COLUMNS[name])} highest=${highest} />`;
+    columns=${columns.map((name) => COLUMNS[name])} highest=${highest} narrowHeight=${columns.includes("why") ? 116 : undefined} />`;
 }
