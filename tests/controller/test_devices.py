@@ -82,6 +82,14 @@ async def test_claim_that_all_pods_share_counts_once(cluster):
     shared = cluster.user.get("resourceclaims", "team-a", "shared")
     assert len(shared["status"]["reservedFor"]) == 3
     assert len(shared["status"]["allocation"]["devices"]["results"]) == 3
+    (pod, *_) = cluster.user.list("pods", "team-a")
+    ended = {"status": {"phase": "Succeeded"}}
+    await cluster.user.patch("pods", "team-a", pod["metadata"]["name"], ended, subresource="status")
+
+    async def has_released():
+        return held(await cluster.record("one", "admitted")) == {"cpu": 2000, GPU: 3}
+
+    await cluster.eventually(has_released)
 
 
 async def test_job_waits_for_its_template_and_holds_nobody_up(cluster):

@@ -38,6 +38,18 @@ def test_resources_with_an_excluded_prefix_are_not_counted():
     assert counted(rules, {"cpu": 1500, "net/card": 9, "disk-io": 1}, "cpu") == {"cpu": 1500}
 
 
+def test_devices_by_claim_are_neither_excluded_nor_transformed():
+    rules = Accounting(("gpu",), (Transformation("gpu", {"credits": Fraction(2)}, replace=True),))
+    pod_set = PodSet("main", 1, {"cpu": 500, "gpu": 3}, devices={"gpu": 2})
+    (found,) = rules.pod_sets((pod_set,))
+    assert found.requests == {"cpu": 500, "gpu": 2}
+    assert Accounting((), rules.transformations).pod_sets((pod_set,))[0].requests == {
+        "cpu": 500,
+        "gpu": 2,
+        "credits": 2,
+    }
+
+
 TIMES_COUNT = Transformation("gpu", {"credits": Fraction(2)}, multiply_by="count")
 AND_MORE = Transformation("cpu", {"credits": Fraction(3, 2), "memory": Fraction(10)})
 NOT_ASKED = Transformation("fpga", {"credits": Fraction(99)})

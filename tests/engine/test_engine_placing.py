@@ -74,6 +74,15 @@ def engine() -> Engine:
     return engine
 
 
+def test_devices_by_claim_are_no_room_of_nodes(engine: Engine):
+    for name in ("a", "b"):
+        engine.observe(NodeChanged(node(name, "r")), now=0.0)
+    pod_sets = (PodSet("main", 2, {"cpu": 1600}, topology=TopologyRequest(HOSTNAME), devices={"cpu": 600}),)
+    engine.observe(WorkloadPending(replace(workload("w", 1, None), pod_sets=pod_sets)), now=0.0)
+    (admitted,) = engine.settle(0.0).admitted
+    assert [each.pods for each in domains(admitted.admission)] == [2]
+
+
 def test_workload_waits_for_room_in_one_rack_and_starts_when_a_node_comes(engine):
     engine.observe(WorkloadPending(workload("w", 5, TopologyRequest(required="rack"))), now=1.0)
     (park,) = engine.settle(1.0).parked

@@ -51,6 +51,16 @@ def test_partial_admission_takes_as_many_pods_as_fit_and_at_least_min_count():
     assert [item.workload.uid for item in world.engine.settle(world.now).admitted] == ["b"]
 
 
+def test_what_pods_share_counts_once_however_many_are_admitted():
+    world = World(cluster_queue("cq", 5), local_queue("cq"))
+    assert counts(admit(world, of("a", pods("main", 9, 1, min_count=2, shared={"cpu": 2000})))) == {"main": 3}
+    assert world.engine.usage()["cq"]["default"]["cpu"] == 5000
+    world.gone("a")
+    assert admit(world, of("b", pods("main", 4, 1, shared={"cpu": 2000}))) is None
+    assert counts(admit(world, of("c", pods("main", 0, 1, shared={"cpu": 9000})))) == {"main": 0}
+    assert counts(admit(world, of("d", pods("main", 3, 1, shared={"cpu": 2000})))) == {"main": 3}
+
+
 def test_partial_admission_reduces_pod_sets_in_proportion():
     world = World(cluster_queue("cq", 7), local_queue("cq"))
     item = of("a", pods("one", 8, 1, min_count=2), pods("other", 4, 1, min_count=1), pods("fixed", 1, 1))

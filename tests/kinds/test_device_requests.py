@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from admission.kinds import all_kinds
+from admission.kinds.children import fitting_pod_sets
 from admission.kinds.device_selectors import Device, SelectorError, selector
 from admission.kinds.devices import Inventory
+from admission.kinds.limits import NamespaceContext
 from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
 from admission.model.errors import Misconfigured
 from admission.model.workload import Admission, ClaimReference, PodSet, PodSetAssignment
@@ -295,6 +298,28 @@ def test_admission_shows_whether_claims_request_more_than_is_held():
     assert found.more(taken_over, "ns", admitted(gpu=5)) == "gpu"
     found.update("resourceclaims", "ns/c", None)
     assert found.more(pod_sets, "ns", admitted(gpu=3)) == ""
+
+
+def test_pod_of_an_owner_has_no_claims_beyond_those_of_its_pod_set():
+    (kind,) = (kind for kind in all_kinds(frameworks=("pod",)) if kind.kind == "Pod")
+    limits = [pods("c", "c", "=d", name="workers", cpu=1000)]
+
+    def fits(*claims):
+        entries = [
+            {
+                "name": f"n{number}",
+                f"resourceClaim{'Name' if each.startswith('=') else 'TemplateName'}": each.lstrip("="),
+            }
+            for number, each in enumerate(claims)
+        ]
+        pod = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": [], "resourceClaims": entries}}
+        return bool(fitting_pod_sets(limits, kind, pod, NamespaceContext()))
+
+    assert fits()
+    assert fits("c", "=d", "c")
+    assert not fits("c", "c", "c")
+    assert not fits("d")
+    assert not fits("=c")
 
 
 def test_expressions_are_evaluated_within_a_budget_and_remembered():

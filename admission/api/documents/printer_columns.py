@@ -161,10 +161,16 @@ def _requests(document: Document, now: float) -> object:
     del now
     totals: dict[str, int] = {}
     held = [(one["resourceUsage"], 1) for one in _assigned(document)]
-    for quantities, count in held or [(one["requests"], one["count"]) for one in document["spec"]["podSets"]]:
+    for quantities, count in held or _asked(document["spec"]["podSets"]):
         for resource, quantity in quantities.items():
             totals[resource] = totals.get(resource, 0) + amount(resource, quantity) * count
     return ",".join(f"{resource}={format_amount(resource, total)}" for resource, total in totals.items()) or None
+
+
+def _asked(pod_sets: list[Document]) -> list[tuple[Document, int]]:
+    """Return (quantities, how often) of all that pod sets request."""
+    shared = [(one["sharedRequests"], 1) for one in pod_sets if "sharedRequests" in one]
+    return [*((one["requests"], one["count"]) for one in pod_sets), *shared]
 
 
 def _waited(document: Document, now: float) -> object:

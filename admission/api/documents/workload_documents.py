@@ -94,6 +94,8 @@ def _spec(record: WorkloadRecord, pod_sets: list[Document], order: Order | None)
 
 def _pod_set(pod_set: PodSet) -> Document:
     document: Document = {"name": pod_set.name, "count": pod_set.count, "requests": _quantities(pod_set.requests)}
+    if pod_set.shared:
+        document["sharedRequests"] = _quantities(pod_set.shared)
     if pod_set.min_count is not None:
         document["minCount"] = pod_set.min_count
     return document

@@ -229,6 +229,8 @@ class WorkloadPodSet(Model):
     """Number of pods."""
     requests: Mapping[str, Quantity]
     """Resource requests of each pod."""
+    shared_requests: Mapping[str, Quantity] | None = None
+    """Devices of ResourceClaims that all of its pods share; not set: there are none."""
     min_count: int | None = None
     """Least number of pods that may be admitted instead (partial admission); not set: all or none."""
 

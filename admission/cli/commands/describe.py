@@ -94,7 +94,12 @@ def _tables(document: Document) -> Iterator[str]:
         (
             item["name"],
             str(item["count"]),
-            ", ".join(f"{key} {value}" for key, value in item.get("requests", {}).items()),
+            ", ".join(
+                [
+                    *(f"{key} {value}" for key, value in item.get("requests", {}).items()),
+                    *(f"{key} {value} for all pods" for key, value in item.get("sharedRequests", {}).items()),
+                ]
+            ),
         )
         for item in document.get("spec", {}).get("podSets", ())
     ]

@@ -35,7 +35,7 @@ export function Obstacle({ workload }) {
 export function requestsOf(workload) {
   const sums = {};
   const held = workload.status.admission?.podSetAssignments;
-  const parts = held ? held.map((each) => [each.resourceUsage, 1]) : workload.spec.podSets.map((each) => [each.requests, each.count]);
+  const parts = held ? held.map((each) => [each.resourceUsage, 1]) : workload.spec.podSets.flatMap((each) => [[each.requests, each.count], [each.sharedRequests || {}, 1]]);
   for (const [quantities, times] of parts) {
     for (const [resource, quantity] of Object.entries(quantities)) sums[resource] = (sums[resource] || 0) + amount(quantity) * times;
   }
