@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+from collections import Counter
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
@@ -56,6 +57,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("busy")
 
 _TEMPLATE = "sluice_template"
+_EACH = 4
+"""Of a costly test with several parameters, each of so many runs without `ALL=1`."""
 _IN_VIRTUAL_TIME = "virtual_time"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"
 """Attribute in which Hypothesis stores the settings of a test function."""
@@ -96,15 +99,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         threading.Thread(target=strategies.text().validate).start()
 
 
+_SEEN: Counter[str] = Counter()
+"""Numbers of the parameters of each costly test that were collected."""
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave SQLite to `ALL=1` where a costly test runs on both databases: PostgreSQL has concurrent writers."""
-    if (
-        isinstance(item, pytest.Function)
-        and item.get_closest_marker("costly")
-        and hasattr(item, "callspec")
-        and item.callspec.params.get("database_kind") == "sqlite"
-    ):
+    """Leave most parameters of a costly test to `ALL=1`: three of four, and SQLite where it runs on both databases.
+
+    PostgreSQL has concurrent writers. Parameters that take little time beside the others are not marked as costly.
+    """
+    if not isinstance(item, pytest.Function) or not item.get_closest_marker("costly") or not hasattr(item, "callspec"):
+        return
+    test = item.nodeid.partition("[")[0]
+    if item.callspec.params.get("database_kind") == "sqlite" or _SEEN[test] % _EACH:
         item.add_marker("long")
+    if item.callspec.params.get("database_kind") != "sqlite":
+        _SEEN[test] += 1
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has grouped tests that share a fixture

@@ -124,7 +124,7 @@ async def test_concurrent_patches_with_resource_version_lose_no_update(api):
     assert sum(tries) > clients
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @on_both_databases
 async def test_concurrent_patches_without_resource_version_keep_all_fields(api):
     await api.post("cohorts", cohort("one"))

@@ -23,7 +23,7 @@ async def run_session(database_url):
     return json.loads(out)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_api_command_line_and_client_support_a_kind_by_its_descriptor(database_url):
     tried = await run_session(database_url)
     check_command_line_and_client(tried)

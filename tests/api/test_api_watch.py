@@ -339,7 +339,7 @@ async def test_watch_is_aborted_when_too_many_bytes_are_queued(api, monkeypatch)
             await post_and_read(watch)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_fifty_concurrent_watches_deliver_the_same_events(api):
     start = await revision_of(api, "cohorts")
     names = [f"c-{number:02}" for number in range(20)]

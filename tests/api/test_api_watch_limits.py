@@ -125,7 +125,7 @@ def large_cohort(name: str, size: int) -> QueueObject:
     return parse_manifest(document)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_client_that_does_not_read_is_disconnected_and_delays_no_other(api, store, monkeypatch):
     monkeypatch.setattr(watch_request, "MAX_QUEUED_BYTES", 2**20)
     sent, received, loop = 0, 0, asyncio.get_running_loop()

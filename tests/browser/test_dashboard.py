@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_
 PREFIX = "/apis/sluice.dev/v1"
 
 
+@pytest.mark.long
 async def test_undelivered_notifications_are_shown_to_users_with_read_access(running: World, browser: Browser) -> None:
     store, epoch = running.store, running.scenario.epoch
     for namespace in ("vision", "language"):
@@ -430,6 +431,7 @@ async def test_markup_in_user_text_is_shown_as_text(running: World, admin: Perso
     await page.close()
 
 
+@pytest.mark.long
 async def test_controls_are_reachable_by_keyboard_with_a_visible_focus(admin: Person) -> None:
     page = await admin.open("queues/vision")
     await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()

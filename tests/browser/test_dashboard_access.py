@@ -382,6 +382,7 @@ async def check_signed_out_pages(running: World, context: BrowserContext, axe: s
     await context.close()
 
 
+@pytest.mark.long
 async def test_each_page_of_an_empty_installation_shows_a_hint(browser: Browser, tmp_path: Path) -> None:
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     options = json.dumps({"runOnly": WCAG, "resultTypes": ["violations"]})

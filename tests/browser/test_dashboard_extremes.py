@@ -31,6 +31,7 @@ async def create(someone: Person, plural: str, **fields: Any) -> None:
     assert answer.ok, await answer.text()
 
 
+@pytest.mark.long
 async def test_flavors_with_the_longest_names_fit_on_a_phone(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN, viewport={"width": 390, "height": 800}) as someone:
         await create(someone, "resourceflavors", kind="ResourceFlavor")
@@ -116,6 +117,7 @@ async def test_long_names_and_large_priorities_are_readable(running: World, brow
         await expect(row.get_by_title(f"vision/{long}")).to_be_visible()
 
 
+@pytest.mark.long
 async def test_quota_with_a_quantity_in_any_form_can_be_edited(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         resources = [{"name": "cpu", "nominalQuota": "1e1"}, {"name": "memory", "nominalQuota": "5000000u"}]

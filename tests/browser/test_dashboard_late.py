@@ -120,6 +120,7 @@ async def test_older_versions_that_cannot_be_loaded_are_loaded_later(admin: Pers
     await page.close()
 
 
+@pytest.mark.long
 async def test_sign_in_without_cookies_says_what_to_allow(running: World, browser: Browser) -> None:
     context = await browser.new_context()
     page = await context.new_page()

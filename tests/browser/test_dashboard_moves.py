@@ -71,6 +71,7 @@ async def test_cohort_that_was_searched_for_is_shown_with_its_members_and_a_way_
     await page.close()
 
 
+@pytest.mark.long
 async def test_page_is_printed_in_dark_ink_and_without_navigation(admin: Person) -> None:
     page = await admin.open("queues/vision")
     await page.emulate_media(media="print", color_scheme="dark")

@@ -97,6 +97,7 @@ async def test_sign_in_never_redirects_to_another_site(
     assert page.url == f"{running.url}/ui/"
 
 
+@pytest.mark.long
 async def test_sign_in_by_token_works_while_the_issuer_is_down(
     running: World, accounts: Issuer, context: BrowserContext
 ) -> None:

@@ -74,6 +74,7 @@ async def test_watch_that_a_proxy_ends_at_once_is_repeated_slowly(running: World
         assert began[3] - began[0] > 1  # seconds; without a pause it is a tenth of one
 
 
+@pytest.mark.long
 async def test_sign_out_that_fails_is_reported_and_repeated(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         page = await page_behind_proxy(someone, "me", answered="**/logout", status=502)

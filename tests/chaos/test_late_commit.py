@@ -61,7 +61,7 @@ async def wait_for_value(observer: asyncpg.Connection, value: object, query: str
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @pytest.mark.postgres
 async def test_uncommitted_transaction_of_a_frozen_leader_has_no_effect(
     sandbox, store: Store, observer, database_url, tmp_path

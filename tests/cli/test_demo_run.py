@@ -156,7 +156,7 @@ async def test_kinds_scene_starts_each_object_once_with_all_its_pods(warm_demo: 
     assert "✓ quota was never exceeded" in text
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_topology_scene_draws_both_maps_and_splits_no_training_run(warm_demo: Start) -> None:
     process = await warm_demo("--scene", "topology")
     text = (await process.communicate())[0].decode()

@@ -25,6 +25,7 @@ PYTHON = os.environ.get("KUBEFLOW", "")
 Object = dict[str, Any]
 
 pytestmark = [
+    pytest.mark.client,
     pytest.mark.skipif(not PYTHON, reason="the variable KUBEFLOW names no python with Kubeflow's clients"),
     pytest.mark.timeout(SECONDS),
 ]

@@ -24,6 +24,7 @@ PYTHON = os.environ.get("KUBERAY", "")
 Object = dict[str, Any]
 
 pytestmark = [
+    pytest.mark.client,
     pytest.mark.skipif(not PYTHON, reason="the variable KUBERAY names no python with KubeRay's client"),
     pytest.mark.timeout(SECONDS),
 ]

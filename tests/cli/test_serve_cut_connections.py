@@ -59,7 +59,7 @@ WAYS: list[Callable[[ssl.SSLSocket], None] | bytes] = [
 ]
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_cut_tls_connections_log_no_error_or_traceback(tmp_path: Path) -> None:
     port = free_port()
     async with Sandbox() as sandbox:

@@ -21,7 +21,7 @@ def unfrozen_afterwards():
     gc.unfreeze()
 
 
-@pytest.mark.costly
+@pytest.mark.long
 def test_leader_state_is_garbage_collected_two_leaders_later():
     known = []
     for _ in range(4):

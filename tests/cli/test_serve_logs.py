@@ -102,7 +102,7 @@ async def test_standalone_gate_logs_in_the_configured_format(tmp_path):
     assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM; answers for another 5 s", "ended"]
 
 
-@pytest.mark.costly
+@pytest.mark.long
 def test_unread_log_does_not_block_and_notes_missing_lines(monkeypatch):
     log = logging.getLogger("admission.test")
     read, write = os.pipe()

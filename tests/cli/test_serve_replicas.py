@@ -71,7 +71,7 @@ async def each_ran_once(sandbox: Sandbox, store: Store, count: int) -> None:
     assert len(pods) == count
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_killed_leader_is_replaced_without_a_new_list_of_jobs(sandbox, queues, tmp_path, database_url):
     async with serving(tmp_path, database_url, *SHORT) as first:
         await first.until("leading")
@@ -104,7 +104,7 @@ async def test_killed_leader_is_replaced_behind_pgbouncer(sandbox, queues, tmp_p
             await each_ran_once(sandbox, queues, 12)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_terminated_leader_releases_its_lease_to_a_follower(sandbox, queues, tmp_path, database_url):
     """It ends within 30 s, the default grace period of pods, and that of the chart."""
     async with serving(tmp_path, database_url, *LONG) as first:
@@ -152,7 +152,7 @@ async def standstill(replica: Replica) -> str:
     return str(json.loads((await replica.get("/session"))[1])["standstill"])
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_follower_serves_the_api_and_its_writes_reach_the_leader(
     sandbox, queues, tmp_path, database_url, postgresql
 ):

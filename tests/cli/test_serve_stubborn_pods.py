@@ -123,7 +123,7 @@ async def watch(client: Client, live: LivePods) -> None:
 
 
 @pytest.mark.usefixtures("warm_children")
-@pytest.mark.costly
+@pytest.mark.long
 @pytest.mark.parametrize("down", [False, True], ids=["served", "while it is down"])
 async def test_pods_that_never_terminate_keep_quota_until_they_are_deleted(tmp_path: Path, down: bool) -> None:
     live = LivePods({name: {"cpu": QUOTA * 1000} for name in ACTS}, {"cpu": len(ACTS) * QUOTA * 1000})

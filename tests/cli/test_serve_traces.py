@@ -166,7 +166,7 @@ def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_serve_without_the_otel_extra_names_the_package_to_install(monkeypatch) -> None:
     code = (
         "import sys\n"

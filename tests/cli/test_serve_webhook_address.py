@@ -165,7 +165,7 @@ async def test_service_that_cannot_be_resolved_here_is_no_fault(check, certifica
     assert caplog.text.count("cannot be checked from here: the name is not resolved") == 1
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_url_alone_gates_jobs(sandbox, tmp_path):
     flags = (f"--webhook-url=https://127.0.0.1:{free_port()}", f"--certificate-directory={tmp_path / 'certificates'}")
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *flags) as replica:
@@ -200,7 +200,7 @@ async def test_webhooks_that_do_not_answer_where_they_are_registered_are_reporte
         assert fault in output.decode()
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_certificate_of_something_else_is_named(sandbox, tmp_path):
     async with Sandbox() as other:
         flags = (

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TORCHX = os.environ.get("TORCHX", "")
 
 pytestmark = [
+    pytest.mark.client,
     pytest.mark.skipif(not TORCHX, reason="the variable TORCHX does not name the command of TorchX"),
     pytest.mark.timeout(SECONDS),
 ]

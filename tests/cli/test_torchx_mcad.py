@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
+    pytest.mark.client,
     pytest.mark.skipif(not TORCHX, reason="the variable TORCHX does not name the command of TorchX"),
     pytest.mark.timeout(SECONDS),
 ]

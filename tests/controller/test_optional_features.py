@@ -29,7 +29,7 @@ def fails(world, code, **match):
     world.sandbox.faults.install({"rules": [{"match": {"user": "sluice", **match}, "do": "error", "code": code}]})
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @pytest.mark.parametrize("code", [403, 500])
 async def test_only_gangs_wait_while_pod_groups_cannot_be_listed(cluster, code):
     fails(cluster, code, resource=["podgroups", "workloads"])

@@ -96,7 +96,7 @@ async def test_workload_ordered_to_the_top_is_admitted_first_with_unchanged_prio
     assert ("Ordered", "another place in the queue by ada: because") in await full.history("younger")
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_ordered_place_before_another_workload_survives_restart(full):
     elder = await full.store.workloads.get("team-a", "elder")
     await full.order("younger", place=Place(before=elder.workload.uid))
@@ -144,7 +144,7 @@ async def test_workload_put_on_hold_waits_until_release(full, admitted):
     await full.record(name, "pending", reason="WaitingForQuota")
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_hold_message_names_the_holding_admin_despite_later_orders(full):
     """Also after a restart, and although its user has put it on hold, too."""
     await full.patch("elder", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
@@ -198,7 +198,7 @@ async def test_orders_given_during_downtime_take_effect_at_startup(full):
     assert (await full.record("younger", "admitted")).workload.priority == 10
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_withdrawn_priority_order_restores_the_default_priority(full):
     await full.order("younger", priority=10)
     await full.eventually(lambda: _priority(full, "younger", 10))

@@ -37,7 +37,7 @@ async def until_running(world, name):
     assert len(pods_of(world.user, running)) == AMOUNTS["pods"]
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_lifecycle_of_rayjob_created_by_a_ray_cron_job(world, tmp_path):
     user, obj, steps = world.user, with_lasting_pods(RAY_JOB, made()), []
     name, labels = obj["metadata"]["name"], obj["metadata"]["labels"]

@@ -110,7 +110,7 @@ async def test_volcano_job_starts_when_foreign_pod_with_its_pod_name_is_gone(clu
     await pods_until(cluster.user, "team-a", running(2))
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_volcano_job_waiting_for_quota_is_pending_with_gated_pods(cluster):
     await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
     await cluster.record("other", "admitted")
@@ -128,7 +128,7 @@ def _train(cluster):
     return {each["metadata"]["name"]: each for each in pods if each["metadata"]["name"].startswith(DDP)}
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_evicted_volcano_job_is_admitted_again_without_using_a_retry(cluster):
     await submit(cluster, train())
     before = await phase(cluster, "Running")
@@ -153,7 +153,7 @@ def runs(name):
     return lambda found: name in found and found[name]["status"].get("phase") == "Running"
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_pod_that_succeeds_during_eviction_is_recreated_and_runs(cluster):
     obj = train()
     for task in obj["spec"]["tasks"]:
@@ -180,7 +180,7 @@ async def test_pod_that_succeeds_during_eviction_is_recreated_and_runs(cluster):
     assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_retry_by_volcano_keeps_the_admission(cluster):
     await submit(cluster, train())
     await phase(cluster, "Running")

@@ -183,7 +183,7 @@ async def test_two_experiments_with_sequential_roles_run_one_after_the_other(clu
     await holds(cluster, e2=5000)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_experiment_continues_after_restart_and_is_evicted_and_readmitted_as_a_whole(cluster, client):
     areal = Areal(client, "team-a", "e1")
     await cluster.user.create("jobs", "team-a", controller("e1"))

@@ -280,7 +280,7 @@ async def test_composite_does_not_wait_for_pod_group_that_ran_before_the_api(no_
     assert await held(no_composite_api) == {"rc-head": 2, "rc": 2}
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @pytest.mark.parametrize("code", [403, 500])
 async def test_only_groups_in_composites_wait_while_composites_cannot_be_listed(cluster, code):
     await cluster.end()

@@ -210,7 +210,7 @@ async def test_notification_is_resent_with_the_same_id_if_its_leader_is_killed(s
                 await process_and_deliver(second, epoch)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_hour_over_the_limit_ends_with_a_summary_of_left_out_notifications(store, clock, tmp_path):
     epoch = await store.lead("test")
     clock.now -= clock.now % 3600

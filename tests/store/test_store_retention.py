@@ -155,7 +155,7 @@ async def test_pod_sets_transitions_and_audit_records_are_pruned_too(store: Stor
     assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_many_workloads_are_pruned_in_several_transactions(store: Store, clock: Clock):
     epoch = await store.lead("test")
     many = [workload(str(number)) for number in range(1_200)]

@@ -156,7 +156,7 @@ async def test_admission_in_a_missing_cluster_queue_is_a_violation(store: Store,
 AMOUNTS = st.integers(1, 6)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @settings(max_examples=300)
 @given(
     st.lists(st.tuples(AMOUNTS, st.integers(1, 20), st.none() | st.integers(1, 20)), max_size=10), st.integers(0, 12)
