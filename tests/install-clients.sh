@@ -10,6 +10,7 @@ environment() { # $1: its name; then the packages
     shift
     [ "$(cat "$folder/$name/packages" 2>/dev/null)" = "$*" ] && return
     "$python" -m venv --clear "$folder/$name"
+    "$folder/$name/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
     "$folder/$name/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
     echo "$*" >"$folder/$name/packages"
 }
