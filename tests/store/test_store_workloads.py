@@ -88,6 +88,20 @@ async def test_workloads_are_found_by_their_names_and_by_what_these_begin_with(s
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [("state", "cab"), ("oldest", "cab"), ("priority", "cab"), ("newest", "bac"), ("name", "abc")],
+)
+async def test_workloads_of_the_same_second_are_found_in_the_order_of_their_arrival(
+    store: Store, order: str, names: str
+):
+    epoch = await store.lead("test")
+    records = [pending(workload(uid, name=name, created=T)) for uid, name in (("2", "c"), ("3", "a"), ("1", "b"))]
+    await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
+    found = await store.workloads.search(Search(), order=order, limit=10)
+    assert "".join(each.workload.name for each in found.workloads) == names
+
+
 async def test_condition_matches_the_same_records_in_memory_and_in_the_database(store: Store):
     epoch = await store.lead("test")
     one, two = workload("1", user="ada"), workload("2", namespace="team-b", queue="other", priority=7)

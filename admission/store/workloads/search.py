@@ -42,12 +42,14 @@ FIELDS: Final[Mapping[str, ColumnElement[str]]] = {
 
 _RANK: Final = case((_FINISHED, 2), (_COLUMNS.state == State.PENDING, 1), else_=0)
 _WAITS_SINCE: Final = case((_COLUMNS.state == State.PENDING, _COLUMNS.queued_at))
+_ARRIVED: Final = _COLUMNS.first_revision
+"""Orders those of the same time: Kubernetes stamps the creation of objects with a full second."""
 _CHANGED: Final = func.coalesce(_COLUMNS.finished_at, _COLUMNS.admitted_at)
 ORDERS: Final[Mapping[str, tuple[tuple[ColumnElement[Any], bool], ...]]] = {
-    "state": ((_RANK, False), (_WAITS_SINCE, False), (_CHANGED, True)),
-    "newest": ((_COLUMNS.created_at, True),),
-    "oldest": ((_COLUMNS.created_at, False),),
-    "priority": ((_COLUMNS.priority, True), (_COLUMNS.created_at, False)),
+    "state": ((_RANK, False), (_WAITS_SINCE, False), (_CHANGED, True), (_ARRIVED, False)),
+    "newest": ((_COLUMNS.created_at, True), (_ARRIVED, True)),
+    "oldest": ((_COLUMNS.created_at, False), (_ARRIVED, False)),
+    "priority": ((_COLUMNS.priority, True), (_COLUMNS.created_at, False), (_ARRIVED, False)),
     "name": ((_COLUMNS.name, False), (_COLUMNS.namespace, False)),
 }
 """Orders of lists: their keys, and whether these are descending.
