@@ -226,6 +226,31 @@ async def test_trainjob_is_suspended_when_pods_of_its_jobset_request_more(runnin
     assert "OutOfSync" in [reason for reason, _ in await running.history(NAME)]
 
 
+@pytest.mark.costly
+async def test_quota_of_a_trainjob_follows_what_a_webhook_adds_to_its_pods(sluice):
+    proxy = {"name": "proxy", "image": "proxy", "resources": {"requests": {"cpu": "500m"}}}
+
+    def injected(pod):
+        return {**pod, "spec": {**pod["spec"], "containers": [*pod["spec"]["containers"], proxy]}}
+
+    async def holds_more():
+        return held_by(await sluice.record(NAME, "admitted"))["cpu"] == AMOUNTS["cpu"] + 4 * 500
+
+    async with trainer(sluice.sandbox, "2.2"):
+        with sluice.sandbox.local("admin").mutating_new("pods", injected):
+            await sluice.start(kinds=KINDS)
+            await submitted(sluice)
+            await until(sluice.user, "trainjobs", NAME, started)
+            await sluice.eventually(holds_more)
+            # It runs on when it is seen again, and its JobSet, too.
+            for plural in ("trainjobs", "jobsets"):
+                await sluice.user.patch(plural, "team-a", NAME, {"metadata": {"annotations": {"note": "seen"}}})
+            await sluice.submit(job("after", queue="user-queue", cpu="1m"))
+            await sluice.record("after", "pending", reason="WaitingForQuota")
+            assert await holds_more()
+            assert started(sluice.user.get("trainjobs", "team-a", NAME))
+
+
 async def test_trainjob_is_suspended_when_its_runtime_patches_are_removed(running):
     obj = copy.deepcopy(running.user.get("trainjobs", "team-a", NAME))
     del obj["spec"]["runtimePatches"]
