@@ -86,6 +86,8 @@ class GateConfig:
     """Labels of other systems that are read in addition to those of Sluice and Kueue; never written."""
     rules: tuple[QueueRule, ...] = ()
     """Rules that name the queue of objects without a queue label."""
+    refuses_claims: bool = False
+    """Whether objects whose pods have `resourceClaims` wait, as no DeviceClass has a quota."""
     opentelemetry: bool = False
     """Whether a span is sent for each review."""
 
@@ -175,7 +177,13 @@ async def _serve(
         priority_labels=config.priority_labels,
         group_labels=config.group_labels,
     )
-    reviewer = Reviewer(kinds.gated, own_usernames=config.own_usernames, queue_exists=queues.exists, rules=config.rules)
+    reviewer = Reviewer(
+        kinds.gated,
+        own_usernames=config.own_usernames,
+        queue_exists=queues.exists,
+        rules=config.rules,
+        refuses_claims=config.refuses_claims,
+    )
     context = await _context(Path(config.certificate_directory))
     async with AsyncExitStack() as stack:
         tracing: Tracing | None = None

@@ -27,6 +27,11 @@ def missing_queue(labels: Mapping[str, str], kind: Kind, queue: str, namespace: 
     return f'{field}no LocalQueue "{queue}" exists in namespace "{namespace}"; the {kind.kind} waits for it'
 
 
+def devices_without_quota(kind: Kind) -> str:
+    """Return the warning that its pods request devices by claim, and that these have no quota."""
+    return f"its pods have resourceClaims, and no DeviceClass has a quota: the {kind.kind} waits"
+
+
 def misspelled_labels(labels: Mapping[str, str], kind: Kind) -> Iterator[str]:
     """Yield a warning for each label that looks like a queue label and is none."""
     known, pattern = kind.conventions.queue_labels, queue_like_pattern(kind)

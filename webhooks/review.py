@@ -23,6 +23,7 @@ from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
 from admission.kinds.rules import first_match
+from admission.model.errors import Misconfigured
 from webhooks import messages
 from webhooks.errors import MalformedReview
 
@@ -77,12 +78,15 @@ class Reviewer:
         own_usernames: Iterable[str],
         queue_exists: Callable[[str, str], bool] | None = None,
         rules: Iterable[QueueRule] = (),
+        refuses_claims: bool = False,
     ) -> None:
+        """`refuses_claims`: objects whose pods have `resourceClaims` wait, as no DeviceClass has a quota."""
         self._kinds = Kinds(kinds)
         self._by_resource = {(kind.group, kind.plural): kind for kind in self._kinds}
         self._own = frozenset(own_usernames)
         self._queue_exists = queue_exists
         self._rules = tuple(rules)
+        self._refuses_claims = refuses_claims
 
     def review(self, review: Mapping[str, Any], *, managed: bool = False) -> Object:
         """Return the AdmissionReview with the response. Raises MalformedReview.
@@ -200,10 +204,19 @@ class Reviewer:
             answer.warnings += [f"{path}: {message}" for path, message in answer.faults]
             answer.faults = []
         answer.warnings += kind.cautions(new) if old is None else []
+        if self._refuses_claims and old is None and not answer.faults and _has_claims(new, kind):
+            answer.warnings.append(messages.devices_without_quota(kind))
         enters_queue = old is None or kind.queue_name(old) != queue
         is_missing = self._queue_exists is not None and not self._queue_exists(request.namespace, queue)
         if enters_queue and not answer.faults and is_missing:
             answer.warnings.append(messages.missing_queue(_labels(new), kind, queue, request.namespace))
+
+
+def _has_claims(obj: Object, kind: Kind) -> bool:
+    try:
+        return any((template.get("spec") or {}).get("resourceClaims") for template in kind.templates(obj))
+    except Misconfigured:
+        return False
 
 
 def _add_queue_label_by_rule(

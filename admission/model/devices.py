@@ -38,6 +38,11 @@ class DeviceRules:
     ignore_unmapped: bool = False
     """Whether devices of classes in no mapping do not count; else a workload that requests some cannot be admitted."""
 
+    @property
+    def refuses_all(self) -> bool:
+        """Whether no workload that requests devices by claim can be admitted."""
+        return not self.mappings and not self.ignore_unmapped
+
     def of(self, device_class: str) -> tuple[DeviceClassMapping, ...]:
         """Return the mappings of a DeviceClass: several only if each has sources."""
         return tuple(each for each in self.mappings if device_class in each.device_classes)

@@ -20,7 +20,7 @@ _GPU: Final = "example.com/gpu"
 _DRIVER: Final = "gpu.example.com"
 _JOBS: Final = "/apis/batch/v1/namespaces/default/jobs"
 _DEVICES: Final = "/apis/resource.k8s.io/v1"
-_AT_ONCE: Final = 16
+_AT_ONCE: Final = 8
 
 
 async def run() -> list[Figure]:

@@ -16,6 +16,7 @@ from review_examples import (
     judge,
     make_job,
     make_review,
+    make_reviewer,
     mutate,
     submitter,
 )
@@ -149,6 +150,17 @@ def test_job_with_an_owner_is_gated_like_any_other():
     owned = copy.deepcopy(RUNNING)
     owned["metadata"]["ownerReferences"] = job["metadata"]["ownerReferences"]
     assert mutate(owned, WAITING)[0]["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("refuses_claims", [False, True])
+def test_devices_without_quota_are_warned_of_at_creation(refuses_claims):
+    reviewer = make_reviewer(refuses_claims=refuses_claims)
+    job = make_job(suspend=True)
+    job["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    text = "its pods have resourceClaims, and no DeviceClass has a quota: the Job waits"
+    response = reviewer.review(make_review(job))["response"]
+    assert (response["allowed"], response.get("warnings", [])) == (True, [text] * refuses_claims)
+    assert "warnings" not in reviewer.review(make_review(make_job(suspend=True)))["response"]
 
 
 JOBSET_OWNER = {

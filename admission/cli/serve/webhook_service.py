@@ -75,6 +75,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         priority_labels=settings.integrations.priority_labels,
         group_labels=settings.integrations.group_labels,
         rules=settings.integrations.queue_rules(),
+        refuses_claims=settings.policy().devices.refuses_all,
         log_level=settings.log_level,
         log_format=settings.log_format,
         opentelemetry=settings.opentelemetry,
