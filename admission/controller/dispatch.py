@@ -152,6 +152,8 @@ class Dispatcher:
             self._state.observe(event)
         self._failed_nodes.changed(message)
         self._ungating.changed(message.workloads)
+        for name in message.nodes:  # pods that wait for a node may be ungated when it is ready again
+            self._ungating.changed(self._state.engine.placed_on(name))
 
     def _trigger(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:

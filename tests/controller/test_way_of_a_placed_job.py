@@ -242,6 +242,27 @@ async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     assert any(reason == "NodeReplaced" and failing in message for reason, message in history), history
 
 
+async def test_pods_that_waited_for_a_failed_node_are_ungated_when_it_is_ready_again(world):
+    await racks(world, 1, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    await world.user.create("validatingwebhookconfigurations", "", REFUSES_EVERY_SECOND_NODE)
+    await world.submit(placed_job("train", 4))
+    await world.record("train", "admitted", reason="PodsUnscheduled")  # the API server refuses to ungate its pods
+    condition = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+    await world.user.patch("nodes", "", "a1-0", {"status": {"conditions": [condition]}}, subresource="status")
+
+    async def is_known() -> bool:
+        return "topology" in (await world.record("train", "admitted")).message
+
+    await world.eventually(is_known)  # there is no other node
+    await world.user.delete("validatingwebhookconfigurations", "", "half")
+    await world.user.patch(
+        "nodes", "", "a1-0", {"status": {"conditions": [{**condition, "status": "True"}]}}, subresource="status"
+    )
+    await bound(world, "train", 4)
+
+
 @pytest.mark.costly
 async def test_nodes_whose_hostname_is_not_their_name_are_no_failed_ones(world):
     for number in range(3):
