@@ -11,6 +11,7 @@ from admission.engine.topology.nodes import NodeState, NodeTaint
 from admission.kinds import ranks, topology
 from admission.kinds.base import KUEUE, MANAGED, POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
 from admission.model.errors import Misconfigured
@@ -44,7 +45,7 @@ class SeenPod(NamedTuple):
     workload: str = ""
     """Uid of the workload that its labels name, if that is placed."""
     pod_set: str = ""
-    """Pod set of that workload, if its pods are ungated one by one."""
+    """Pod set of that workload, if its pods get their domains one by one."""
     gates: tuple[str, ...] = ()
     """Its scheduling gates, if it has the one of topology."""
     placed: ranks.PlacedPod | None = None
@@ -109,7 +110,10 @@ def seen_pod(manifest: dict[str, Any]) -> SeenPod | None:
     else:
         taken = None
         workload = labels.get(WORKLOAD_UID) or labels.get(POD_OWNER) or ""
-        if pod_set := annotations.get(topology.POD_SET, ""):
+        pod_set = annotations.get(topology.POD_SET, "")
+        if MANAGED in labels:
+            workload, pod_set = annotations.get(STARTED_WITH, workload), annotations.get(ROLE, pod_set)
+        if pod_set:
             gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
             gated = topology.GATE in gates
             selector = dict(spec.get("nodeSelector") or {})

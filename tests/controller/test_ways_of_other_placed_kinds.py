@@ -73,6 +73,23 @@ async def test_a_group_is_placed_in_one_rack_in_the_order_of_its_indexes(world, 
         assert again["g-2"]["spec"]["nodeName"] == found["g-2"]["spec"]["nodeName"]
 
 
+async def test_pods_that_still_run_on_a_node_that_is_not_ready_keep_their_places(world, tmp_path):
+    """A pod by itself keeps it, too, when the node is gone: it ends with its node."""
+    await racks(world, 2, "a1", "b1")
+    async with cluster_of_pods(world, tmp_path, "rack", HOSTNAME) as cluster:
+        await create(cluster, *(in_rack(member(f"g-{number}", total=6)) for number in range(6)))
+        found = await pods_until(cluster, all_run(6))
+        await create(cluster, in_rack(pod("alone", cpu="1")))
+        alone = (await pods_until(cluster, all_run(7)))["alone"]["spec"]["nodeName"]
+        places = [(await cluster.record(name, "admitted")).admission for name in ("g", "alone")]
+        unready = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}}
+        await cluster.user.patch("nodes", "", found["g-0"]["spec"]["nodeName"], unready, subresource="status")
+        await cluster.user.patch("nodes", "", alone, unready, subresource="status")
+        await create(cluster, in_rack(pod("last", cpu="1")))  # starts after the nodes were seen
+        await pods_until(cluster, all_run(8))
+        assert [(await cluster.record(name, "admitted")).admission for name in ("g", "alone")] == places
+
+
 async def test_a_raycluster_that_grows_keeps_its_pods_where_they_are(world, tmp_path):
     """Its other workers join it in its rack, or wait."""
     await racks(world, 2, "a1", "b1")  # 8 CPUs each

@@ -14,6 +14,7 @@ from admission.controller.workloads.triggers import NodesLost
 from admission.engine.events import NodesFailed
 from admission.engine.topology.nodes import untolerated
 from admission.engine.topology.replacement import on_node
+from admission.kinds.base import POD
 from admission.model.topology import HOSTNAME
 from admission.store.records import State
 
@@ -54,7 +55,7 @@ class FailedNodes:
                     concerned.setdefault(uid, {})[name] = None
         for uid in sorted(concerned):
             tracked = state.registry.get(uid)
-            if tracked is not None and tracked.record.state is State.ADMITTED:
+            if tracked is not None and tracked.record.state is State.ADMITTED and not _is_a_pod(tracked):
                 with self._reconciler.isolation.of(uid):
                     self._judge(tracked, concerned[uid])
 
@@ -131,6 +132,11 @@ def _placed(tracked: Tracked) -> list[PodSetAssignment]:
     if admission is None:
         return []
     return [each for each in admission.pod_sets if each.topology is not None and each.topology.levels[-1] == HOSTNAME]
+
+
+def _is_a_pod(tracked: Tracked) -> bool:
+    """Whether the workload is a single pod, which ends with its node (Kueue's SkipReassignmentForPodOwnedWorkloads)."""
+    return tracked.seen is not None and (tracked.seen.kind.group, tracked.seen.kind.kind) == POD
 
 
 def _hostnames(tracked: Tracked) -> dict[str, None]:
