@@ -9,9 +9,11 @@ Object = dict[str, Any]
 QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
 FLOOR = "floor"
 """Name of the flavor, Topology and queues whose pods are placed by topology (see topology_documents)."""
-QUOTAS = {"a": 4, "b": 4, "calm": 2, FLOOR: 14}
-"""Nominal quota of each ClusterQueue in the flavor main, or of `FLOOR` in the one of that name, in CPUs."""
-SPARE = {"a": 0, "b": 2, "calm": 0, FLOOR: 0}
+BY_RACK = "by-rack"
+"""The same on nodes of their own, by a Topology without hostnames."""
+QUOTAS = {"a": 4, "b": 4, "calm": 2, FLOOR: 14, BY_RACK: 7}
+"""Nominal quota of each ClusterQueue in the flavor main, or of those two in the one of that name, in CPUs."""
+SPARE = {"a": 0, "b": 2, "calm": 0, FLOOR: 0, BY_RACK: 0}
 """Nominal quota of each ClusterQueue in the flavor spare, in CPUs."""
 LOCAL_QUEUES = {
     ("team-a", "main"): "a",
@@ -20,6 +22,8 @@ LOCAL_QUEUES = {
     ("calm", "main"): "calm",
     ("team-a", FLOOR): FLOOR,
     ("team-b", FLOOR): FLOOR,
+    ("team-a", BY_RACK): BY_RACK,
+    ("team-b", BY_RACK): BY_RACK,
 }
 """LocalQueue (namespace, name) to its ClusterQueue."""
 _MIN_ONE = {"sluice.dev/job-min-parallelism": "1"}
@@ -89,7 +93,7 @@ def cluster_queue(name: str, cpu: int, cohort: str, policy: str, *, preempts: bo
 
 def flavor_of(queue: str) -> str:
     """Return the flavor of a ClusterQueue's quota, which is also the node pool."""
-    return FLOOR if queue == FLOOR else "main"
+    return queue if queue in (FLOOR, BY_RACK) else "main"
 
 
 def _quotas(flavor: str, cpu: int, *, memory: int) -> Object:

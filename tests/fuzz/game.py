@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.sandbox.apiserver.errors import ApiError
-from tests.fuzz.documents import FLOOR, QUEUE_LABELS, simple_job
+from tests.fuzz.documents import BY_RACK, FLOOR, QUEUE_LABELS, simple_job
 from tests.fuzz.findings import Finding
 from tests.fuzz.kind_rules import (
     delete_odd_wholes,
@@ -178,7 +178,7 @@ async def _check_end(world: World, players: Players) -> None:
     """Raise Finding unless all stopped objects are restored, and valid ones run once their queues are open."""
     await _delete_limits(world)
     await players.set_up()
-    for queue in ("a", "b", FLOOR):
+    for queue in ("a", "b", FLOOR, BY_RACK):
         await players.stop(queue, "HoldAndDrain")
     await _each_has_a_reason(world, players)
     await _check_restored(world, players)

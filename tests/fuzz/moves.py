@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import oddities
 from tests.fuzz.kind_moves import PLACE_WHOLE, WITH_KINDS
-from tests.fuzz.pod_moves import WITH_PODS
+from tests.fuzz.pod_moves import PLACE_GROUP, WITH_PODS
 from tests.fuzz.topology_moves import WITH_NODES, placed
 from tests.fuzz.world import BOUNDLESS
 
@@ -157,6 +157,7 @@ _PLACED_STUBBORN = st.fixed_dictionaries(placed(_STUBBORN) | {"odd": st.just([])
 _ON_THE_FLOOR = [
     *[_PLACE] * 12,
     *[PLACE_WHOLE] * 4,
+    *[PLACE_GROUP] * 3,
     *[_PATCH] * 3,
     *WITH_NODES,
     *[_DELETE] * 3,

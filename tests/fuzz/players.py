@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.model.quantity import parse_quantity
 from tests.fuzz.documents import (
+    BY_RACK,
     FLOOR,
     LOCAL_QUEUES,
     PARTIAL,
@@ -138,7 +139,7 @@ class Players:
             or stop == "never"
             or mode == "many"
             or not _fits(NAMESPACES[user], queue, pods, cpu)
-            or not fits_floor(placed or {}, pods, cpu),
+            or not fits_floor(queue, placed or {}, pods, cpu),
             spec=created["spec"],
         )
         if settle:
@@ -323,12 +324,17 @@ class Players:
 
     async def set_up(self) -> None:
         """Create the initial flavors and queues, or restore those that are missing or were changed."""
-        await self._ensure("topologies", FLOOR, topology())
+        for name in (FLOOR, BY_RACK):
+            await self._ensure("topologies", name, topology(name))
         await self.floor.restore()
-        for flavor in ("main", "spare", FLOOR):
+        for flavor in ("main", "spare", FLOOR, BY_RACK):
             labels = {"nodeLabels": {"sluice.test/pool": flavor}}
             tolerations = [{"key": "sluice.test/tainted", "operator": "Exists"}]
-            spec = {**labels, "tolerations": tolerations, **({"topologyName": FLOOR} if flavor == FLOOR else {})}
+            spec = {
+                **labels,
+                "tolerations": tolerations,
+                **({"topologyName": flavor} if flavor in (FLOOR, BY_RACK) else {}),
+            }
             await self._ensure("resourceflavors", flavor, resource_flavor(flavor, spec))
         self._quota, self._cohorts = dict(QUOTAS), dict.fromkeys(QUOTAS, "")
         self._policies = dict.fromkeys(QUOTAS, "None")

@@ -7,6 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.fuzz import oddities
+from tests.fuzz.documents import BY_RACK, FLOOR
+from tests.fuzz.topology_moves import PLACED_GROUP
 
 USERS = ("alice", "bob")
 GROUPS = ("ga", "gb")
@@ -74,18 +76,25 @@ def _of_a_changed_pod() -> st.SearchStrategy[Any]:
 
 
 _POD = _move("pod", **_SHAPE, odd=st.lists(_of_a_pod(), max_size=2) | st.just([]), settle=st.booleans())
-_GROUP = _move(
-    "group",
-    name=_one(*GROUPS),
+_MEMBERS: dict[str, st.SearchStrategy[Any]] = {
+    "name": _one(*GROUPS),
     **_SHAPE,
-    total=_one(2, 3, 3, 4, 4),
-    missing=_one(0, 0, 0, 0, 1, -1),
-    other_cpu=_one(None, None, None, "2", "500m"),
-    fast=_one(False, False, True),
-    retriable=_one(True, True, False),
-    odd=st.lists(_of_a_pod(), max_size=1) | st.just([]),
-    settle=_one(True, True, False),
+    "total": _one(2, 3, 3, 4, 4),
+    "missing": _one(0, 0, 0, 0, 1, -1),
+    "other_cpu": _one(None, None, None, "2", "500m"),
+    "fast": _one(False, False, True),
+    "retriable": _one(True, True, False),
+    "odd": st.lists(_of_a_pod(), max_size=1) | st.just([]),
+    "settle": _one(True, True, False),
+}
+_GROUP = _move("group", **_MEMBERS)
+PLACE_GROUP = _move(
+    "group",
+    **_MEMBERS
+    | {"queue": _one(FLOOR, FLOOR, BY_RACK), "missing": st.just(0), "other_cpu": st.none(), "odd": st.just([])},
+    placed=PLACED_GROUP,
 )
+"""Creates a group whose pods are placed by topology."""
 _CONTROLLER = _move(
     "controller",
     kind=_one(*CONTROLLERS),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.model.quantity import parse_quantity
 from tests.fuzz.documents import LOCAL_QUEUES, QUEUE_LABELS, QUOTAS
+from tests.fuzz.topology_documents import fits_floor
 from tests.fuzz.world import MERGE, NAMESPACES
 
 if TYPE_CHECKING:
@@ -141,9 +142,14 @@ class PodPlayers:
         retriable: bool,
         odd: list[Object],
         settle: bool,
+        placed: Object | None = None,
     ) -> None:
-        """Create a pod group, with fewer or more pods than it declares (`missing`), or one with another request."""
+        """Create a pod group, with fewer or more pods than it declares (`missing`), or one with another request.
+
+        `placed`: annotations that request a placement by topology.
+        """
         body = _pod(queue, seconds, stop, cpu)
+        body["metadata"]["annotations"] |= placed or {}
         body["metadata"]["labels"][_GROUP] = name
         body["metadata"]["annotations"][_TOTAL] = str(total)
         if fast:
@@ -154,6 +160,7 @@ class PodPlayers:
         is_reused = any(_group_of(pod) == name for pod in self._all(user))
         written = WrittenGroup(total, copy.deepcopy(body), odd=is_reused or bool(odd) or stop == "never")
         request = (total - 1) * parse_quantity(cpu) + parse_quantity(other_cpu or cpu)
+        written.odd |= not fits_floor(queue, placed or {}, total, cpu)
         written.odd |= not _fits(user, queue, request) or missing < 0 or (fast and other_cpu is not None)
         if is_reused and key in self.groups:
             written.uids |= self.groups[key].uids

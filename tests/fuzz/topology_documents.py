@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from admission.model.quantity import parse_quantity
-from tests.fuzz.documents import FLOOR
+from tests.fuzz.documents import BY_RACK, FLOOR
 
 Object = dict[str, Any]
 
@@ -36,12 +36,22 @@ NODES = {
     }
     for block, rack, host in product(range(2), repeat=3)
 }
-"""Labels by node."""
+
+NODES |= {
+    f"{BY_RACK}-{rack}{host}": {
+        "sluice.test/pool": BY_RACK,
+        BLOCK: "c",
+        RACK: f"c-r{rack}",
+        HOST: f"{BY_RACK}-{rack}{host}",
+    }
+    for rack, host in product(range(2), repeat=2)
+}
+"""Labels by node: two blocks of two racks of two nodes, and one block of two racks of two nodes."""
 
 
-def topology() -> Object:
-    levels = [{"nodeLabel": level} for level in LEVELS]
-    return {"apiVersion": "sluice.dev/v1", "kind": "Topology", "metadata": {"name": FLOOR}, "spec": {"levels": levels}}
+def topology(name: str) -> Object:
+    levels = [{"nodeLabel": level} for level in (LEVELS if name == FLOOR else LEVELS[:2])]
+    return {"apiVersion": "sluice.dev/v1", "kind": "Topology", "metadata": {"name": name}, "spec": {"levels": levels}}
 
 
 def floor_node(name: str) -> Object:
@@ -54,11 +64,13 @@ def floor_node(name: str) -> Object:
     }
 
 
-def fits_floor(placed: Object, pods: int, cpu: str) -> bool:
-    """Return whether pods with these annotations fit on the empty floor."""
+def fits_floor(queue: str, placed: Object, pods: int, cpu: str) -> bool:
+    """Return whether pods with these annotations fit on the empty floor of a queue."""
+    if queue == BY_RACK and HOST in placed.values():
+        return False
     on_a_node = int(CPUS / parse_quantity(cpu))
     level = placed.get(REQUIRED, BLOCK)
-    domains = 1 if REQUIRED in placed else 2
+    domains = 1 if REQUIRED in placed or queue == BY_RACK else 2
     if SLICE_LEVEL not in placed:
         return pods <= domains * _HOSTS[level] * on_a_node
     size, inner = int(placed[SLICE_SIZE]), placed[SLICE_LEVEL]

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.documents import FLOOR
+from tests.fuzz.documents import BY_RACK, FLOOR
 from tests.fuzz.topology_documents import (
     BLOCK,
     HOST,
@@ -29,17 +29,22 @@ def _move(do: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any
 
 
 _SLICES = st.fixed_dictionaries({SLICE_LEVEL: _one(RACK, HOST), SLICE_SIZE: _one("1", "2", "2", "4")})
-PLACED = st.one_of(
+_LEVEL = (
     st.fixed_dictionaries({REQUIRED: _one(RACK, RACK, *LEVELS)}),
     st.fixed_dictionaries({REQUIRED: _one(BLOCK, RACK)}),
     st.fixed_dictionaries({PREFERRED: _one(*LEVELS)}),
     st.just({UNCONSTRAINED: "true"}),
+)
+PLACED_GROUP = st.one_of(*_LEVEL)
+"""Annotations of pods of a group that request a placement."""
+PLACED = st.one_of(
+    *_LEVEL,
     _SLICES,
     st.builds(lambda outer, inner: {**outer, **inner}, st.fixed_dictionaries({REQUIRED: st.just(BLOCK)}), _SLICES),
     st.just({}),
 )
 """Annotations of pod templates that request a placement."""
-_PICK = st.integers(0, 7)
+_PICK = st.integers(0, 11)
 
 WITH_NODES = [
     *[_move("node_fails", pick=_PICK)] * 2,
@@ -56,4 +61,4 @@ WITH_NODES = [
 
 def placed(arguments: dict[str, st.SearchStrategy[Any]]) -> dict[str, st.SearchStrategy[Any]]:
     """Return the arguments of a move that creates a Job, with a request of a placement."""
-    return {**arguments, "queue": st.just(FLOOR), "placed": PLACED}
+    return {**arguments, "queue": _one(FLOOR, FLOOR, FLOOR, BY_RACK), "placed": PLACED}

@@ -101,6 +101,9 @@ class FloorPlayers:
     async def _lose_pods(self, node: str) -> None:
         for pod in self._world.local.list("pods"):
             if pod["spec"].get("nodeName") == node:
+                group = (pod["metadata"].get("labels") or {}).get("sluice.dev/pod-group-name", "")
+                if (members := self._players.pods.groups.get((pod["metadata"]["namespace"], group))) is not None:
+                    members.odd = True  # nobody makes the pod again
                 for owner in pod["metadata"].get("ownerReferences") or ():
                     if (written := self._players.jobs.get(owner["uid"])) is not None:
                         written.odd = True  # each pod counts as failed and delays the next one

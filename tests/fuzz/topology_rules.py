@@ -10,8 +10,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from admission.cli.demo.live_pods import requests_of
+from tests.fuzz.documents import BY_RACK
 from tests.fuzz.findings import Finding
-from tests.fuzz.topology_documents import CPUS, HOST, REQUIRED
+from tests.fuzz.topology_documents import CPUS, HOST, RACK, REQUIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,22 +21,32 @@ Object = dict[str, Any]
 
 GATE = "sluice.dev/topology"
 _POD_SET = "sluice.dev/topology-pod-set"
+_GROUP = "sluice.dev/pod-group-uid"
 _UID = "sluice.dev/workload-uid"
 _ENDED = ("Succeeded", "Failed")
 
 
 def check_placed(pods: Iterable[Object], values: Mapping[tuple[str, str], set[str | None]]) -> None:
-    """Raise Finding if placed pods exceed a node, or are not in one domain that they require.
+    """Raise Finding if placed pods exceed a node or a rack, or are not in one domain that they require.
 
     `values`: what each label of each node has been, by (node, label).
     """
+    pods = list(pods)
     used: dict[str, Fraction] = defaultdict(Fraction)
     groups: dict[tuple[str, str, str], list[Object]] = defaultdict(list)
     for pod in _placed(pods):
         annotations = pod["metadata"]["annotations"]
         used[_node(pod)] += Fraction(requests_of(pod["spec"], ("cpu",))["cpu"], 1000)
         if (level := annotations.get(REQUIRED)) is not None:
-            groups[_workload(pod), annotations[_POD_SET], level].append(pod)
+            groups[_workload(pod), annotations.get(_POD_SET, ""), level].append(pod)
+    in_racks: dict[str, Fraction] = defaultdict(Fraction)
+    for pod in pods:
+        selector = pod["spec"].get("nodeSelector") or {}
+        if selector.get("sluice.test/pool") == BY_RACK and not _is_over(pod) and not pod["spec"].get("schedulingGates"):
+            in_racks[str(selector.get(RACK))] += Fraction(requests_of(pod["spec"], ("cpu",))["cpu"], 1000)
+    for rack, cpu in in_racks.items():
+        if cpu > 2 * CPUS:
+            raise Finding("a node is exceeded", f"{float(cpu):g} of {2 * CPUS} cpu of the rack {rack}")
     for node, cpu in used.items():
         if cpu > CPUS:
             raise Finding("a node is exceeded", f"{float(cpu):g} of {CPUS} cpu of {node}")
@@ -47,11 +58,15 @@ def check_placed(pods: Iterable[Object], values: Mapping[tuple[str, str], set[st
 
 
 def half_ungated(pods: Iterable[Object]) -> list[str]:
-    """Return the pods that still wait for their node."""
+    """Return the pods that still wait for their node, and for no former pod of their workload to end."""
+    pods = list(pods)
+    ending = {_workload(pod) for pod in pods if "deletionTimestamp" in pod["metadata"]}
     return [
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']} waits for its node"
         for pod in pods
-        if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ()) and not _is_over(pod)
+        if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
+        and not _is_over(pod)
+        and _workload(pod) not in ending
     ]
 
 
@@ -70,9 +85,8 @@ def without_place(pods: Iterable[Object], places: Mapping[tuple[str, str], int])
 
 def _placed(pods: Iterable[Object]) -> Iterator[Object]:
     for pod in pods:
-        is_ours = _POD_SET in (pod["metadata"].get("annotations") or {}) and HOST in (
-            pod["spec"].get("nodeSelector") or {}
-        )
+        annotations, selector = pod["metadata"].get("annotations") or {}, pod["spec"].get("nodeSelector") or {}
+        is_ours = (_POD_SET in annotations or _GROUP in annotations) and HOST in selector
         if is_ours and not _is_over(pod) and not pod["spec"].get("schedulingGates"):
             yield pod
 
@@ -86,7 +100,9 @@ def _node(pod: Object) -> str:
 
 
 def _workload(pod: Object) -> str:
-    """Return the uid of the pod's workload: its label's, or its Job's."""
+    """Return the uid of the pod's workload: that of its group, its label's, or its Job's."""
     metadata = pod["metadata"]
+    if group := (metadata.get("annotations") or {}).get(_GROUP):
+        return str(group)
     owner = next((each["uid"] for each in metadata.get("ownerReferences") or ()), metadata.get("uid", ""))
     return str((metadata.get("labels") or {}).get(_UID, owner))
