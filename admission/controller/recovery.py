@@ -31,6 +31,7 @@ from admission.controller.state.leader_state import EndedWorkloads
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadPreempted
 from admission.model.names import listed
 from admission.store.records import State
+from admission.store.workloads.replay import ended_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +72,9 @@ def restore(
     checks: dict[str, list[CheckRecord]] = {}
     for check in loaded.checks:
         checks.setdefault(check.uid, []).append(check)
-    state.ended = EndedWorkloads(loaded.recently_finished)
+    state.ended = EndedWorkloads(one.uid for one in loaded.recently_finished)
+    for ended in ended_workloads(loaded):
+        state.observe(ended)
     for record in loaded.workloads:
         uid = record.workload.uid
         with isolation.of(uid):

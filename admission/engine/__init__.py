@@ -23,6 +23,7 @@ from admission.engine.events import (
     Reassign,
     WorkloadAdmitted,
     WorkloadCleared,
+    WorkloadEnded,
     WorkloadEvicted,
     WorkloadGone,
     WorkloadPending,
@@ -34,6 +35,7 @@ from admission.engine.lacks import Lack, needed_now, raises_for
 from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
 from admission.engine.policies.budgets import BudgetAccounts, Budgets, BudgetsSpent
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
+from admission.engine.policies.dependencies import Dependencies
 from admission.engine.policies.user_limits import UserLimit, UserLimits
 from admission.engine.preemption_hints import PreemptionHint
 from admission.engine.queue_listing import PendingWorkload
@@ -48,6 +50,7 @@ __all__ = [
     "BudgetsSpent",
     "ChecksReady",
     "Decisions",
+    "Dependencies",
     "Engine",
     "EngineView",
     "Event",
@@ -81,6 +84,7 @@ __all__ = [
     "UserLimits",
     "WorkloadAdmitted",
     "WorkloadCleared",
+    "WorkloadEnded",
     "WorkloadEvicted",
     "WorkloadGone",
     "WorkloadPending",

@@ -96,6 +96,19 @@ class WorkloadCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadEnded:
+    """A workload has succeeded, or has ended in another way. For workloads that start after it."""
+
+    namespace: str
+    name: str
+    kind: str
+    """In lower case: `job`."""
+    created: float
+    """Unix time (s)."""
+    succeeded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadPreempted:
     """A workload was preempted before this engine started, and has not finished."""
 
@@ -192,6 +205,7 @@ Event: TypeAlias = (
     | WorkloadPending
     | WorkloadAdmitted
     | WorkloadCleared
+    | WorkloadEnded
     | WorkloadEvicted
     | WorkloadGone
     | WorkloadPreempted

@@ -7,6 +7,7 @@ shape. A bucket contains the pending workloads of a ClusterQueue that have one s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heappop
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -227,6 +228,8 @@ class Shapes:
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
         replaces, terms = workload.replaces, workload.terms
+        if terms.after:
+            terms = replace(terms, after=())
         is_same = known is not None and known.written is workload.pod_sets and known.replaces == replaces
         if known is not None and is_same and (known.terms is terms or known.terms == terms):
             return known

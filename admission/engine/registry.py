@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.draining import drain
@@ -14,6 +15,7 @@ from admission.engine.events import (
     QueueObjectDeleted,
     WorkloadAdmitted,
     WorkloadCleared,
+    WorkloadEnded,
     WorkloadEvicted,
     WorkloadGone,
     WorkloadPending,
@@ -24,6 +26,7 @@ from admission.engine.outside_cycles import park_outside, runs_elsewhere
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
+from admission.engine.policies.dependencies import DependencyFound
 from admission.engine.protection import Guard
 from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
     from admission.engine.topology.state import Topologies
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
+
+
+_MOST_ENDED: Final = 50_000
+"""Names of ended workloads that are remembered, of which others may be dependents."""
 
 
 class Registry:
@@ -77,6 +84,11 @@ class Registry:
         self.changed_trees: dict[int, Iterable[ClusterQueue]] = {}
         """ClusterQueues of trees whose usage or quota has changed since `ReasonRefresh` last took them, by id of the
         list; 0: all. Kept per tree: decisions are more frequent than refreshes, and need not visit each queue."""
+        self.ended: OrderedDict[tuple[str, str], dict[str, tuple[float, bool]]] = OrderedDict()
+        """Workloads that have ended, by (namespace, name): kind in lower case to the one that was created last, when
+        that was (Unix time, s), and whether it has succeeded."""
+        self._dependents: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+        """(namespace, name) to uid and what that pending workload waits for, of those that wait for others."""
         self.rests = Rests()
         self.asleep: list[tuple[float, str]] = []
         """Heap of (Unix time (s) at which the requeue backoff ends, uid)."""
@@ -108,6 +120,8 @@ class Registry:
             case WorkloadCleared():
                 if (cleared := self.held.get(event.uid)) is not None:
                     cleared.cleared_at = event.at
+            case WorkloadEnded():
+                self._note_end(event)
             case WorkloadPreempted():
                 self.forest.preemptions.add(event.uid, event.at)
             case WorkloadEvicted():
@@ -145,6 +159,10 @@ class Registry:
                 self.stale_reasons[workload.uid] = None
                 return
             self._withdraw(known)
+        if workload.terms.after:
+            self._note_dependencies(workload)
+        if self.ended:
+            self.ended.pop((workload.namespace, workload.name), None)
         item = Item(workload, self.shapes.of(workload))
         item.fault = fault
         item.not_before = not_before
@@ -155,6 +173,27 @@ class Registry:
             self._unreported[workload.uid] = item
         else:
             self._enqueue(item)
+
+    def _note_dependencies(self, workload: Workload) -> None:
+        names = tuple(each.name for each in workload.terms.after)
+        self._dependents.setdefault((workload.namespace, workload.name), {})[workload.uid] = names
+        self.policies.observe(DependencyFound(), self.held.values())
+
+    def _note_end(self, event: WorkloadEnded) -> None:
+        key = event.namespace, event.name
+        kinds = self.ended.setdefault(key, {})
+        # Pods of one that was deleted may end after the one that has replaced it.
+        own = event.created, event.succeeded
+        kinds[event.kind] = max(kinds.get(event.kind, own), own)
+        self.ended.move_to_end(key)
+        if len(self.ended) > _MOST_ENDED:
+            self.ended.popitem(last=False)
+        if self._dependents:
+            self.policies.changed()
+
+    def waits_for(self, namespace: str, name: str) -> Iterable[str]:
+        """Return the names of the workloads that pending workloads of this name wait for."""
+        return [each for names in self._dependents.get((namespace, name), {}).values() for each in names]
 
     def _enqueue(self, item: Item) -> None:
         workload = item.workload
@@ -192,9 +231,18 @@ class Registry:
 
     def _withdraw(self, item: Item) -> None:
         del self.items[item.uid]
+        if item.workload.terms.after:
+            self._forget_dependencies(item.workload)
         self.stale_reasons.pop(item.uid, None)
         self._on_hold.discard(item.uid)
         self._dequeue(item)
+
+    def _forget_dependencies(self, workload: Workload) -> None:
+        key = workload.namespace, workload.name
+        dependents = self._dependents.get(key, {})
+        dependents.pop(workload.uid, None)
+        if not dependents:
+            self._dependents.pop(key, None)
 
     def _dequeue(self, item: Item) -> None:
         self._unreported.pop(item.uid, None)
@@ -239,6 +287,8 @@ class Registry:
     def admit(self, held: Held) -> None:
         """Record an admission of a cycle, which has added its usage to the tree already."""
         del self.items[held.workload.uid]
+        if held.workload.terms.after:
+            self._forget_dependencies(held.workload)
         self.stale_reasons.pop(held.workload.uid, None)
         if self._yielding:
             self._retry_yielding(held.workload.uid)

@@ -24,6 +24,8 @@ BEING_DELETED: Final = "BeingDeleted"
 ADMISSION_GATED: Final = "AdmissionGated"
 USER_LIMIT_REACHED: Final = "UserLimitReached"
 """Sluice's own: its user has as much admitted as `userLimits` permits."""
+DEPENDENCY: Final = "Dependency"
+"""Sluice's own, Slurm's word: it starts after other workloads."""
 BUDGET_EXHAUSTED: Final = "BudgetExhausted"
 """Sluice's own: a Budget has too few hours left for it."""
 

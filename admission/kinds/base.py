@@ -68,7 +68,9 @@ CANNOT_BORROW: Final = ("sluice.dev/cannot-borrow", f"{KUEUE}cannot-borrow")
 """Annotations; `"true"`: the workload is not admitted with borrowed quota (Kueue's KEP 8729)."""
 CANNOT_PREEMPT: Final = ("sluice.dev/cannot-preempt", f"{KUEUE}cannot-preempt")
 """Annotations; `"true"`: no workload is preempted for this one (Kueue's KEP 8729)."""
-TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT)
+AFTER: Final = "sluice.dev/after"
+"""Annotation: workloads of the namespace after which it starts, for example `ok(prep),any(clean)`."""
+TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT, AFTER)
 """Annotations with terms of admission (see `admission.model.terms`)."""
 GATED_BY: Final = f"{KUEUE}admission-gated-by"
 """Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import paths
 from admission.kinds.admission_gates import gates_fault, gates_of
 from admission.kinds.base import (
+    AFTER,
     EMPTY_LABEL,
     HOLD,
     MIN_COUNT,
@@ -22,7 +24,7 @@ from admission.kinds.base import (
 )
 from admission.kinds.children import find_pod_set
 from admission.model import names
-from admission.model.terms import NO_TERMS, Terms
+from admission.model.terms import NO_TERMS, Terms, parse_after
 from admission.model.text import clean
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, KindStatus, Object
     from admission.kinds.children import Part
     from admission.kinds.limits import NamespaceContext
+    from admission.model.terms import Dependency
     from admission.model.workload import PodSet
 
 NOTHING: Final[dict[str, Any]] = {}
@@ -204,6 +207,8 @@ class CommonKind(ABC):
         if self.min_count_fault and MIN_COUNT in annotations:
             yield MIN_COUNT_PATH, self.min_count_fault
         terms = (*self.conventions.borrow_annotations, *self.conventions.preempt_annotations)
+        if AFTER in annotations and (fault := _after(annotations[AFTER])[1]):
+            yield f"metadata.annotations[{AFTER}]", f'{fault}, not "{quote(annotations[AFTER])}"'
         flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *terms, *self.booleans)))
         for where, values, keys in flags:
             for key in keys:
@@ -224,7 +229,19 @@ def _terms(annotations: Mapping[str, str], conventions: Conventions) -> Terms:
     """Return the terms of admission that these annotations say; a value that is no boolean says nothing."""
     no_borrowing = first(annotations, conventions.borrow_annotations) == "true"
     no_preemption = first(annotations, conventions.preempt_annotations) == "true"
-    return Terms(not no_borrowing, not no_preemption) if no_borrowing or no_preemption else NO_TERMS
+    text = annotations.get(AFTER)
+    if not (no_borrowing or no_preemption or text):
+        return NO_TERMS
+    return Terms(not no_borrowing, not no_preemption, _after(text)[0] if text else ())
+
+
+@lru_cache(maxsize=10_000)
+def _after(text: str) -> tuple[tuple[Dependency, ...], str]:
+    """Return the dependencies that the annotation names, and what is wrong with it; then it names none."""
+    try:
+        return parse_after(text), ""
+    except ValueError as error:
+        return (), str(error)
 
 
 def quote(text: str) -> str:

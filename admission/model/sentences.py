@@ -247,6 +247,31 @@ def _workloads(count: int) -> str:
     return "1 workload" if count == 1 else f"{count} workloads"
 
 
+# --- dependencies on other workloads (annotation sluice.dev/after)
+
+
+def waits_for_others(targets: Sequence[tuple[str, bool]]) -> str:
+    """It waits for workloads: (name, whether they have to succeed)."""
+    parts = [f"{name} has {'succeeded' if ok else 'ended'}" for name, ok in targets[:_NAMED]]
+    more = [f"{len(targets) - _NAMED} more have ended"] if len(targets) > _NAMED else []
+    return f"It starts when {' and '.join([*parts, *more])} (annotation sluice.dev/after)."
+
+
+def never_met(names: Sequence[str]) -> str:
+    """Workloads have failed that it waits for to succeed."""
+    have = "has" if len(names) == 1 else "have"
+    return (
+        f"It can not start: {listed(names, limit=_NAMED)} {have} not succeeded, for which it waits. "
+        "Run that again under the same name, change the annotation sluice.dev/after, or delete it."
+    )
+
+
+def depends_on_itself(circle: Sequence[str]) -> str:
+    """Workloads wait for each other; `circle`: from it to it again."""
+    shown = " after ".join(circle[:10])
+    return f"It can not start: it waits for itself ({shown}). Change the annotation sluice.dev/after."
+
+
 # --- orders of users, admins and other controllers
 
 

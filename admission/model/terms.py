@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_TARGET: Final = re.compile(r"(ok|any)\(\s*(?:([a-z0-9.]+)/)?([a-z0-9]([-a-z0-9.]*[a-z0-9])?)\s*\)")
+MOST_DEPENDENCIES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """Another workload of the namespace after which a workload starts."""
+
+    name: str
+    kind: str
+    """Its kind in lower case, such as `job`; empty: of any kind."""
+    ok: bool
+    """Whether it must have succeeded, or just ended."""
+
+    @property
+    def target(self) -> str:
+        """Kind, if given, and name."""
+        return f"{self.kind}/{self.name}" if self.kind else self.name
+
+    def __str__(self) -> str:
+        return f"{'ok' if self.ok else 'any'}({self.target})"
+
+
+def parse_after(text: str) -> tuple[Dependency, ...]:
+    """Return the dependencies of an annotation such as `ok(prep),any(jobset/clean)`. Raises ValueError."""
+    found = []
+    for part in text.split(","):
+        match = _TARGET.fullmatch(part.strip())
+        if match is None:
+            raise ValueError("must be a list such as ok(prep),any(jobset/clean)")
+        found.append(Dependency(match[3], match[2] or "", match[1] == "ok"))
+    if len(found) > MOST_DEPENDENCIES:
+        raise ValueError(f"must have {MOST_DEPENDENCIES} entries at most")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +54,28 @@ class Terms:
     """Whether it may use more than the nominal quota of its ClusterQueue."""
     preempts: bool = True
     """Whether others may be preempted for it."""
+    after: tuple[Dependency, ...] = ()
+    """Workloads after which it starts."""
 
     def document(self) -> dict[str, Any] | None:
         """Return the terms as JSON for the database; None: there are none."""
         if self == NO_TERMS:
             return None
         flags = {"cannotBorrow": not self.may_borrow, "cannotPreempt": not self.preempts}
-        return {name: True for name, is_set in flags.items() if is_set}
+        after = {"after": ",".join(map(str, self.after))} if self.after else {}
+        return {**{name: True for name, is_set in flags.items() if is_set}, **after}
 
     @classmethod
     def of(cls, document: Mapping[str, Any] | None) -> Terms:
         """Return the terms of a document; those that this version does not know are ignored."""
         if not document:
             return NO_TERMS
-        return cls(may_borrow=not document.get("cannotBorrow"), preempts=not document.get("cannotPreempt"))
+        after = document.get("after")
+        return cls(
+            may_borrow=not document.get("cannotBorrow"),
+            preempts=not document.get("cannotPreempt"),
+            after=parse_after(after) if after else (),
+        )
 
 
 NO_TERMS: Final = Terms()

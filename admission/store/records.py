@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from admission.model.frozen import frozen
 
@@ -47,6 +47,8 @@ NODE_REPLACED = "NodeReplaced"
 """A node of its pods has failed."""
 LEARNED = "Learned"
 """Its pods request more than their templates, and quota follows."""
+SUCCEEDED = "Succeeded"
+"""Outcome of a workload that has done what it was for."""
 GOES_ON = (RESIZED, RECLAIMED, NODE_REPLACED, LEARNED)
 """End reasons of rows of the ledger whose admission goes on with other amounts or domains."""
 
@@ -265,6 +267,18 @@ class QueueObjectVersion:
     """Revision of the database that the change created."""
 
 
+class FinishedWorkload(NamedTuple):
+    """What is remembered of a finished workload."""
+
+    uid: str
+    namespace: str
+    name: str
+    kind: str
+    created: float
+    """Unix time (s)."""
+    outcome: str
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedState:
     """The state that a leader starts from: one snapshot of the database, at `revision`."""
@@ -279,8 +293,9 @@ class LoadedState:
     """Admission checks of these workloads."""
     last_transition_at: Mapping[str, float] = field(default_factory=dict)
     """Time of the last recent transition of each workload that is pending or being evicted, by uid (Unix time, s)."""
-    recently_finished: tuple[str, ...] = ()
-    """Uids of the workloads that finished last, oldest first: a lagging watch may still show them unfinished."""
+    recently_finished: tuple[FinishedWorkload, ...] = ()
+    """The workloads that finished last, oldest first: a lagging watch may still show them unfinished, and others may
+    start after them."""
     preemptions: tuple[tuple[str, float], ...] = ()
     """Preemptions of these workloads that protect from further ones: uid, and when its quota was free (Unix time, s).
     In the order of time; empty if no ClusterQueue protects them."""

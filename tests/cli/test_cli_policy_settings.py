@@ -11,10 +11,10 @@ from admission.cli.configuration.policy_settings import AdmissionFairSharingSett
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.controller.state.policy import Policy, WaitForPodsReady
-from admission.engine import AdmissionFairSharing, Budgets, UserLimit, UserLimits
+from admission.engine import AdmissionFairSharing, Budgets, Dependencies, UserLimit, UserLimits
 from admission.model.durations import parse_duration
 
-DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(),)))
+DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(), Dependencies())))
 
 
 def test_settings_without_a_policy_give_the_default_policy():
@@ -48,6 +48,7 @@ def test_kueue_configuration_becomes_the_policy(config):
     assert engine.preemption_strategies == ("LessThanInitialShare",)
     assert engine.policies == (
         Budgets(),
+        Dependencies(),
         AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),
     )
     assert engine.ignore_undeclared
@@ -203,7 +204,7 @@ def test_limits_of_users_become_a_policy_after_admission_fair_sharing(config):
         - {workloads: 2, resources: {nvidia.com/gpu: 8, cpu: 1500m}}
         - {clusterQueue: a, users: [ann, bob], workloads: 1}
         """
-    _, _, limits = load_settings({}, config=config(written)).policy().engine.policies
+    *_, limits = load_settings({}, config=config(written)).policy().engine.policies
     assert limits == UserLimits(
         (UserLimit(workloads=2, resources={"nvidia.com/gpu": 8, "cpu": 1500}), UserLimit("a", ("ann", "bob"), 1))
     )

@@ -12,6 +12,7 @@ from admission.engine import (
     Accounting,
     AdmissionFairSharing,
     Budgets,
+    Dependencies,
     TopologyRules,
     Transformation,
     UserLimit,
@@ -338,7 +339,7 @@ def policy(
     """Return the policy of the controller and its engine that these settings describe."""
     rules = PlacementRules(balanced=topology.balanced_placement, prefers=topology.respect_node_affinity_preferred)
     # Budgets come first: a time at which they are asked again passes only when they are asked.
-    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": (Budgets(),)}
+    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": (Budgets(), Dependencies())}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:

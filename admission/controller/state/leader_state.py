@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.tracked import Tracked, is_older
 from admission.controller.state.workload_change import WorkloadChange
-from admission.engine.events import WorkloadGone
+from admission.engine.events import WorkloadEnded, WorkloadGone
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.kinds.devices import Claimed
 from admission.model import sentences
-from admission.store.records import Changes, Closed, Opened, Resized, State, Transition
+from admission.store.records import SUCCEEDED, Changes, Closed, Opened, Resized, State, Transition
 from admission.store.workloads.replay import BLOCKING_REASONS
 
 if TYPE_CHECKING:
@@ -77,6 +77,14 @@ class LeaderState:
             self.engine.observe(event, now=change.now)
         if change.is_finished:
             self.registry.remove(uid)
+            self._note_end(tracked.record)
+
+    def _note_end(self, record: WorkloadRecord) -> None:
+        """Report the end of a workload to those that start after it, unless a newer one has its name."""
+        workload = record.workload
+        if not self.registry.has_name_of(workload):
+            kind, succeeded = workload.kind.lower(), record.outcome == SUCCEEDED
+            self.observe(WorkloadEnded(workload.namespace, workload.name, kind, workload.created, succeeded))
 
     def _located(self, entry: Opened | Resized | Closed) -> Opened | Resized | Closed:
         if isinstance(entry, Closed):
@@ -171,6 +179,10 @@ class Registry:
         """Return the workload whose object has this name: the newest one if it was deleted and recreated."""
         uid = self._uid_by_name.get((kind.group, kind.kind, namespace, name))
         return self._by_uid.get(uid) if uid is not None else None
+
+    def has_name_of(self, workload: Workload) -> bool:
+        """Whether there is an unfinished workload of the same kind and name."""
+        return _name(workload) in self._uid_by_name
 
     def put(self, tracked: Tracked) -> None:
         """Add a workload, or replace its state."""

@@ -19,7 +19,7 @@ from admission.controller.workloads.triggers import ContextChange
 from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
-from admission.store.records import DEQUEUED, FAILED, State, WorkloadRecord
+from admission.store.records import DEQUEUED, FAILED, SUCCEEDED, State, WorkloadRecord
 
 if TYPE_CHECKING:
     from admission.controller.workloads.environment import Environment
@@ -202,7 +202,7 @@ def _finish(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
 
 
 def _finish_as(change: WorkloadChange, outcome: Outcome) -> None:
-    change.finish(outcome="Succeeded" if outcome.succeeded else FAILED, message=outcome.message)
+    change.finish(outcome=SUCCEEDED if outcome.succeeded else FAILED, message=outcome.message)
 
 
 def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:

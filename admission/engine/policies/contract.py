@@ -69,6 +69,16 @@ class EngineView(Protocol):
     def local_queues(self) -> Mapping[LocalQueueKey, LocalQueueSpec]:
         """All LocalQueues by (namespace, name)."""
 
+    @property
+    def ended(self) -> Mapping[tuple[str, str], Mapping[str, tuple[float, bool]]]:
+        """Workloads that have ended, by (namespace, name): kind to the creation of the last one, and its success.
+
+        Without those whose name a workload has that has not ended.
+        """
+
+    def waits_for(self, namespace: str, name: str) -> Iterable[str]:
+        """Return the names of the workloads that pending workloads of this name wait for."""
+
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
         """Return the ClusterQueue's spec; None if it does not exist."""
 

@@ -18,7 +18,7 @@ from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import in_list, parsed_json
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, pod_sets, transitions, workloads
-from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
+from admission.store.records import DEQUEUED, Eviction, FinishedWorkload, State, WorkloadRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -112,20 +112,20 @@ def plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
     return cast(extract("epoch", column), Double)
 
 
-async def recently_finished(connection: AsyncConnection) -> tuple[str, ...]:
-    """Return the uids of the workloads that finished last, oldest first.
+async def recently_finished(connection: AsyncConnection) -> tuple[FinishedWorkload, ...]:
+    """Return the workloads that finished last, oldest first.
 
     Without dequeued workloads, whose queue label was removed: those may be queued again.
     """
     columns = workloads.c
     statement = (
-        select(columns.uid)
+        select(columns.uid, columns.namespace, columns.name, columns.kind, columns.created_at, columns.outcome)
         .where(columns.state == State.FINISHED, columns.outcome != DEQUEUED)
         .order_by(columns.revision.desc())
         .limit(_RECENTLY_FINISHED)
     )
-    newest_first = (await connection.execute(statement)).scalars().all()
-    return tuple(reversed(newest_first))
+    newest_first = (await connection.execute(statement)).all()
+    return tuple(FinishedWorkload(*row) for row in reversed(newest_first))
 
 
 async def last_transitions(connection: AsyncConnection) -> dict[str, float]:

@@ -9,11 +9,12 @@ from admission.engine.events import (
     NamespaceChanged,
     QueueObjectChanged,
     WorkloadAdmitted,
+    WorkloadEnded,
     WorkloadPending,
     WorkloadPreempted,
 )
 from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD
-from admission.store.records import State
+from admission.store.records import SUCCEEDED, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,11 +32,18 @@ def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> I
         yield NamespaceChanged(name, labels)
     for obj in state.queue_objects:
         yield QueueObjectChanged(obj)
+    yield from ended_workloads(state)
     for uid, at in state.preemptions:
         yield WorkloadPreempted(uid, at)
     orders = {order.uid: order for order in state.orders}
     for record in state.workloads:
         yield event(record, orders.get(record.workload.uid))
+
+
+def ended_workloads(state: LoadedState) -> Iterator[WorkloadEnded]:
+    """Yield the events about the workloads that finished last, for those that start after them."""
+    for one in state.recently_finished:
+        yield WorkloadEnded(one.namespace, one.name, one.kind.lower(), one.created, one.outcome == SUCCEEDED)
 
 
 def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitted | WorkloadPending:

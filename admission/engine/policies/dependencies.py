@@ -1,0 +1,98 @@
+"""Dependencies between workloads of a namespace: one starts when others have succeeded, or have ended in any way.
+
+As Slurm's afterok and afterany. A workload is named by its name alone, or by kind and name; of several that had the
+name, the last one counts. One that does not exist is waited for, as it may be created later. A dependency that cannot
+be met any more, or that is part of a cycle, keeps the workload pending, as in Slurm, until it is changed or deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent, Refusal
+from admission.engine.vocabulary import DEPENDENCY
+from admission.model import sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
+    from admission.engine.policies.contract import EngineView
+    from admission.engine.tree import FlavorResource
+    from admission.model.terms import Dependency
+    from admission.model.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Configuration: none, as workloads say what they wait for. Without such a workload it is idle."""
+
+    def start(self, view: EngineView) -> Waiting:
+        """Create the policy's state, with no workload."""
+        return Waiting(view)
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyFound(PolicyEvent):
+    """A workload was found that waits for others."""
+
+
+class Waiting(AdmissionPolicy):
+    """The policy: refuses workloads until those that they wait for have ended."""
+
+    def __init__(self, view: EngineView) -> None:
+        self._view = view
+        self.idle = True
+
+    def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
+        """Work from the first workload on that waits for others."""
+        if isinstance(event, DependencyFound):
+            self.idle = False
+
+    def events(self) -> Iterable[PolicyEvent]:
+        """Return that it is not idle, if so."""
+        return () if self.idle else (DependencyFound(),)
+
+    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+        """Refuse a workload whose dependencies are not met."""
+        del cluster_queue, usage
+        unmet = [each for each in workload.terms.after if not self._is_met(workload, each)]
+        if not unmet:
+            return None
+        if circle := self._circle(workload):
+            return Refusal(DEPENDENCY, sentences.depends_on_itself(circle))
+        failed = [each.target for each in unmet if self._outcome(workload, each) is False]
+        if failed:
+            return Refusal(DEPENDENCY, sentences.never_met(failed))
+        return Refusal(DEPENDENCY, sentences.waits_for_others([(each.target, each.ok) for each in unmet]))
+
+    def _outcome(self, workload: Workload, dependency: Dependency) -> bool | None:
+        """Whether the workload that is depended on has succeeded; None: it has not ended, as far as is known."""
+        ended = self._view.ended.get((workload.namespace, dependency.name), {})
+        last = ended.get(dependency.kind) if dependency.kind else max(ended.values(), default=None)
+        return None if last is None else last[1]
+
+    def _is_met(self, workload: Workload, dependency: Dependency) -> bool:
+        outcome = self._outcome(workload, dependency)
+        return outcome is not None and (outcome or not dependency.ok)
+
+    def _circle(self, workload: Workload) -> list[str]:
+        """Return the names of workloads that wait for each other, from this one to this one; empty: there are none."""
+        path, seen = [workload.name], set()
+
+        def leads_back(name: str) -> bool:
+            for each in self._view.waits_for(workload.namespace, name):
+                if each == workload.name:
+                    path.append(each)
+                    return True
+                if each in seen:
+                    continue
+                seen.add(each)
+                path.append(each)
+                if leads_back(each):
+                    return True
+                path.pop()
+            return False
+
+        return path if leads_back(workload.name) else []
