@@ -210,6 +210,7 @@ async def test_workload_table_has_the_columns_of_kueue(store, commit):
         "User",
         "Waits for",
         "State",
+        "Exit",
         "Flavor",
         "Pods",
         "Requests",
@@ -219,13 +220,25 @@ async def test_workload_table_has_the_columns_of_kueue(store, commit):
         "Message",
     ]
     assert run[1:] == [
-        "main", "one", "True", None, 5, "alice", None, "admitted", "default", "3", "cpu=1500m", "0s", "90s", None,
+        "main", "one", "True", None, 5, "alice", None, "admitted", None, "default", "3", "cpu=1500m", "0s", "90s", None,
         "Admitted by ClusterQueue one on default.", "90s",
     ]  # fmt: skip
     assert train[1:] == [
         "main", None, None, None, 5, "alice", "ExceedsQuota",
-        "pending", None, "3", "cpu=1500m,memory=3Gi", "90s", None, None, "", "90s",
+        "pending", None, None, "3", "cpu=1500m,memory=3Gi", "90s", None, None, "", "90s",
     ]  # fmt: skip
+
+
+async def test_exit_code_of_a_failed_workload_is_in_its_message_and_in_a_column(store, commit):
+    ended = {"finished_at": NOW, "outcome": "Failed", "message": "Job has reached the specified backoff limit"}
+    await commit(record("u1", "train", State.FINISHED, **ended), record("u2", "other", State.FINISHED, **ended))
+    await store.note_failures({"u1": "exit code 137 (OOMKilled)"})
+    async with serving(store, options={"now": lambda: NOW + 90}) as api:
+        table = (await api.get("workloads", **as_form(TABLE))).body
+    place = [column["name"] for column in table["columnDefinitions"]].index("Exit")
+    other, train = (row["cells"] for row in table["rows"])
+    assert (train[place], other[place]) == ("137 (OOMKilled)", None)
+    assert train[-2] == "exit code 137 (OOMKilled): Job has reached the specified backoff limit"
 
 
 async def test_age_counts_from_queueing_if_the_creation_is_in_the_future(store, commit):
