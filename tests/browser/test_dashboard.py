@@ -366,6 +366,10 @@ async def test_flavors_page_shows_quota_beyond_the_capacity_of_the_nodes(admin: 
     await expect(a100.get_by_role("row").filter(has_text="GPU")).to_contain_text("56 short")
     await expect(page.get_by_role("region", name="spot", exact=True)).to_contain_text("No node has these labels")
     await page.close()
+    overview = await admin.open("")
+    attention = overview.get_by_role("region", name="Needs attention")
+    await expect(attention.get_by_role("heading", name="More quota than nodes")).to_be_visible()
+    await expect(attention).to_contain_text(", nodes 24 GPU")
 
 
 async def test_fair_share_tab_lists_entitled_and_received_shares(running: World, admin: Person) -> None:

@@ -199,6 +199,15 @@ function withoutNodes(roots, report) {
   });
 }
 
+// Flavors with more quota than their nodes have: [{flavor, text}]. Many give out more on purpose: nothing is wrong with it.
+function shortOfNodes(roots, report) {
+  const quotas = quotaByFlavor(roots);
+  return (report?.items || []).flatMap(({ flavor, allocatable }) => {
+    const over = [...(quotas.get(flavor)?.resources || [])].filter(([resource, { nominal }]) => amount(allocatable[resource] || 0) > 0 && nominal > amount(allocatable[resource]));
+    return over.length ? [{ flavor, text: over.map(([resource, { nominal }]) => `quota ${shown(resource, nominal)}, nodes ${shown(resource, amount(allocatable[resource]))} ${resourceName(resource)}`).join("; ") }] : [];
+  });
+}
+
 const SEARCH = {
   failed: `${link("workloads")}?state=failed&from=1h`, notStarted: `${link("workloads")}?state=running&reason=PodsUnscheduled`,
   impossible: `${link("workloads")}?state=waiting`, evictedAgain: `${link("workloads")}?evicted=again`,
@@ -224,7 +233,7 @@ function Attention({ roots, leaves, changes }) {
   const failing = undelivered(subscriptions.data?.items || []);
   const inVain = more.data?.preemptionsInVain || [];
   const differs = more.data?.lastAudit?.differences.length > 0;
-  const empty = withoutNodes(roots, nodes.data);
+  const empty = withoutNodes(roots, nodes.data), short = shortOfNodes(roots, nodes.data);
   const unknown = [more, subscriptions, report].find((answer) => answer.error)?.error;
   const notQueued = more.data?.notQueued;
   const quiet = !notQueued && !failed?.count && !notStarted?.count && !impossible?.count && !evictedAgain?.count && !stopped.length && !suspended.length && !nowhere.length && !failing.length && !inVain.length && !differs && !empty.length
@@ -246,6 +255,7 @@ function Attention({ roots, leaves, changes }) {
     ${suspended.length > 0 && html`<h3>LocalQueues that admit nothing</h3><ul>${suspended.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><a href=${localQueueLink(item.namespace, item.queue)}><bdi>${item.namespace}/${item.queue}</bdi></a><span class="grow"></span><span class="nowrap">${count(item.count)} waiting</span></li>`)}<${More} of=${suspended} /></ul>`}
     ${inVain.length > 0 && html`<${InVain} found=${inVain} />`}
     ${empty.length > 0 && html`<h3>Quota without nodes</h3><ul>${empty.slice(0, LISTED).map(({ flavor, text }) => html`<li key=${flavor} class="two"><a href=${link("flavors")}><bdi>${flavor}</bdi></a><span class="soft clip">${text}</span></li>`)}<${More} of=${empty} /></ul>`}
+    ${short.length > 0 && html`<h3>More quota than nodes</h3><ul>${short.slice(0, LISTED).map(({ flavor, text }) => html`<li key=${flavor} class="two"><a href=${link("flavors")}><bdi>${flavor}</bdi></a><span class="soft clip" title=${text}>${text}</span></li>`)}<${More} of=${short} /></ul>`}
     ${differs && html`<${AuditDifferences} audit=${more.data.lastAudit} />`}
     ${failing.length > 0 && html`<${Undelivered} found=${failing} />`}
     ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}<${More} of=${nowhere} /></ul>`}
