@@ -45,7 +45,7 @@ class Device:
         ]
         """Counter to its value, of each counter set that it consumes."""
         self.capacity: Mapping[str, Mapping[str, Any]] = {
-            _qualified(name, driver): value for name, value in (device.get("capacity") or {}).items()
+            qualified(name, driver): value for name, value in (device.get("capacity") or {}).items()
         }
         """By qualified name: `value` and `requestPolicy`."""
         self._attributes = _by_domain(device.get("attributes") or {}, driver, _attribute)
@@ -102,7 +102,8 @@ def selector(text: str) -> Selector:
     return Selector(text)
 
 
-def _qualified(name: str, driver: str) -> str:
+def qualified(name: str, driver: str) -> str:
+    """Return the full name of an attribute or capacity: without a domain it is the driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 
@@ -111,7 +112,7 @@ def _by_domain(
 ) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for name, value in values.items():
-        domain, _, identifier = _qualified(name, driver).partition("/")
+        domain, _, identifier = qualified(name, driver).partition("/")
         found.setdefault(domain, {})[identifier] = convert(value)
     return found
 

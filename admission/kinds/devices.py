@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from admission.kinds.device_selectors import Device, SelectorError, selector
+from admission.kinds.device_selectors import Device, SelectorError, qualified, selector
 from admission.model.errors import InvalidQuantity, Misconfigured
 from admission.model.quantity import add, parse_quantity, to_amount, together
 from admission.model.workload import ClaimReference, PodSet
@@ -347,7 +347,7 @@ class Inventory:
                 f"device(s) match but {count} requested"
             )
         if source.is_capacity:
-            return max(_capacities(matching, source.name, wanted)) * count
+            return max(_capacities(matching, source, wanted)) * count
         values = [
             parse_quantity(counter["value"])
             for device in matching
@@ -483,9 +483,11 @@ def _backed(classes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {resource: each["metadata"]["name"] for resource, each in found.items()}
 
 
-def _capacities(devices: Iterable[Device], name: str, wanted: _Wanted) -> list[Fraction]:
+def _capacities(devices: Iterable[Device], source: DeviceSource, wanted: _Wanted) -> list[Fraction]:
     """Return what a request takes of the capacity of each device that has it and permits the request."""
-    asked = ((wanted.request.get("capacity") or {}).get("requests") or {}).get(name)
+    name = qualified(source.name, source.driver)
+    requests = (wanted.request.get("capacity") or {}).get("requests") or {}
+    asked = {qualified(each, source.driver): amount for each, amount in requests.items()}.get(name)
     dimensions = [device.capacity[name] for device in devices if name in device.capacity]
     if not dimensions:
         raise _TooFewDevices(f'{wanted.where}: matched devices have no capacity dimension "{name}"')

@@ -156,6 +156,26 @@ async def test_partitions_count_by_their_memory(world):
     assert f"Needs {40 * 2**30} {MEMORY}" in waiting.message
 
 
+async def test_shared_device_counts_by_the_capacity_that_is_requested(world):
+    await world.user.create("nodes", "", node(0))
+    shared = {**device("gpu-0"), "allowMultipleAllocations": True}
+    await world.user.create("resourceslices", "", resource_slice(node(0)["metadata"]["name"], shared))
+    await world.user.create("deviceclasses", "", device_class())
+    await world.apply(flavor(), queue_with(memory="70Gi"), local_queue())
+    asked = {"requests": {f"{DRIVER}/memory": "30Gi"}}
+    await world.user.create("resourceclaimtemplates", "team-a", template("part", exactly(capacity=asked)))
+    await world.start(counting(is_capacity=True))
+    await world.submit(job("pair", pods=2, resourceClaims=from_template("part")))
+    await world.job("pair", lambda obj: obj["status"].get("ready") == 2)
+    assert held(await world.record("pair", "admitted"))[MEMORY] == 60 * 2**30
+    results = [
+        each["status"]["allocation"]["devices"]["results"] for each in world.user.list("resourceclaims", "team-a")
+    ]
+    assert [each[0]["device"] for each in results] == ["gpu-0", "gpu-0"]
+    await world.submit(job("third", resourceClaims=from_template("part")))
+    await world.record("third", "pending", reason="WaitingForQuota")
+
+
 async def test_missing_right_is_named_and_holds_nobody_else_up(cluster):
     rule = {"match": {"resource": "resourceclaimtemplates", "user": "sluice"}, "do": "error", "code": 403}
     cluster.sandbox.faults.install({"rules": [{**rule, "probability": 1}]})

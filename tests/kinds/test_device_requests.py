@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from admission.kinds import all_kinds
@@ -215,8 +217,13 @@ def test_capacity_counts_as_the_policy_of_the_device_rounds_it(policy, asked, am
     if amount is None:
         with pytest.raises(Misconfigured, match="cannot be satisfied by any matched device's RequestPolicy"):
             charged(found, pods("c"))
-    else:
-        assert charged(found, pods("c")) == [({"memory": 2 * amount * 2**30}, {})]
+        return
+    assert charged(found, pods("c")) == [({"memory": 2 * amount * 2**30}, {})]
+    (mapping,) = CAPACITY.mappings
+    short = replace(mapping, sources=tuple(replace(each, name="memory") for each in mapping.sources))
+    asked_shortly = {"capacity": {"requests": {"memory": asked}}} if asked else {}
+    found = inventory(DeviceRules((short,)), exactly(2, **asked_shortly), slices=slices)
+    assert charged(found, pods("c")) == [({"memory": 2 * amount * 2**30}, {})]
 
 
 def test_extended_resource_of_a_class_counts_as_its_devices():

@@ -199,7 +199,8 @@ class Allocation:
 
 def _consumed(slot: _Slot, wanted: Object, own: list[Object]) -> Object | None:
     """Return by capacity what a request takes of a device beside its other users; None: too little is left."""
-    asked = (wanted.get("capacity") or {}).get("requests") or {}
+    requests = (wanted.get("capacity") or {}).get("requests") or {}
+    asked = {name.removeprefix(f"{slot.key[0]}/"): amount for name, amount in requests.items()}
     found = {}
     for name, value in (slot.content.get("capacity") or {}).items():
         amount = asked.get(name) or (value.get("requestPolicy") or {}).get("default") or value["value"]
