@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.informer import Informer
 from admission.controller.state.inbox import DevicesChanged
-from admission.kinds.devices import RESOURCES, Inventory
+from admission.kinds.devices import RESOURCES, SLICES, Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -28,6 +28,8 @@ GROUP: Final = "resource.k8s.io"
 PATH: Final = f"/apis/{GROUP}/v1/"
 _PAUSE: Final = 0.2
 """Seconds between two times at which workloads are read again at most: who changes claims quickly delays only these."""
+_PAUSE_OF_SLICES: Final = 5.0
+"""The same for ResourceSlices, which drivers of many nodes write one after the other."""
 
 _REFILL: Final = 1.0
 """Seconds in which users may have `Inventory` evaluate expressions for a quarter of a second."""
@@ -97,7 +99,7 @@ class DeviceWatches:
                 elif claims:
                     self._put(DevicesChanged(frozenset(claims)))
                 if (everything or claims) and informer.synced.is_set():
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(_PAUSE_OF_SLICES if plural == SLICES else _PAUSE)
 
     async def _wait_for_list(self, plural: str, informer: Informer) -> None:
         await informer.synced.wait()
