@@ -23,6 +23,7 @@ GATE = "sluice.dev/topology"
 _POD_SET = "sluice.dev/topology-pod-set"
 _GROUP = "sluice.dev/pod-group-uid"
 _UID = "sluice.dev/workload-uid"
+_JOB_UID = "batch.kubernetes.io/controller-uid"
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -104,5 +105,6 @@ def _workload(pod: Object) -> str:
     metadata = pod["metadata"]
     if group := (metadata.get("annotations") or {}).get(_GROUP):
         return str(group)
+    labels = metadata.get("labels") or {}
     owner = next((each["uid"] for each in metadata.get("ownerReferences") or ()), metadata.get("uid", ""))
-    return str((metadata.get("labels") or {}).get(_UID, owner))
+    return str(labels.get(_UID) or labels.get(_JOB_UID) or owner)  # an orphan has no owner any more
