@@ -228,8 +228,8 @@ class Shapes:
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
         replaces, terms = workload.replaces, workload.terms
-        if terms.after:
-            terms = replace(terms, after=())
+        if terms.after or terms.at_most is not None:
+            terms = replace(terms, after=(), at_most=None)
         is_same = known is not None and known.written is workload.pod_sets and known.replaces == replaces
         if known is not None and is_same and (known.terms is terms or known.terms == terms):
             return known

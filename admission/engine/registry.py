@@ -161,6 +161,8 @@ class Registry:
             self._withdraw(known)
         if workload.terms.after:
             self._note_dependencies(workload)
+        elif workload.terms.at_most is not None:
+            self.policies.observe(DependencyFound(), self.held.values())
         if self.ended:
             self.ended.pop((workload.namespace, workload.name), None)
         item = Item(workload, self.shapes.of(workload))

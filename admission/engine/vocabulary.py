@@ -26,6 +26,8 @@ USER_LIMIT_REACHED: Final = "UserLimitReached"
 """Sluice's own: its user has as much admitted as `userLimits` permits."""
 DEPENDENCY: Final = "Dependency"
 """Sluice's own, Slurm's word: it starts after other workloads."""
+SET_LIMIT_REACHED: Final = "SetLimitReached"
+"""Sluice's own: as many workloads of its set are admitted as may be."""
 BUDGET_EXHAUSTED: Final = "BudgetExhausted"
 """Sluice's own: a Budget has too few hours left for it."""
 

@@ -70,7 +70,9 @@ CANNOT_PREEMPT: Final = ("sluice.dev/cannot-preempt", f"{KUEUE}cannot-preempt")
 """Annotations; `"true"`: no workload is preempted for this one (Kueue's KEP 8729)."""
 AFTER: Final = "sluice.dev/after"
 """Annotation: workloads of the namespace after which it starts, for example `ok(prep),any(clean)`."""
-TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT, AFTER)
+AT_MOST: Final = "sluice.dev/at-most"
+"""Annotation: a set of workloads of the namespace, and how many may be admitted at once, for example `sweep=4`."""
+TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT, AFTER, AT_MOST)
 """Annotations with terms of admission (see `admission.model.terms`)."""
 GATED_BY: Final = f"{KUEUE}admission-gated-by"
 """Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""

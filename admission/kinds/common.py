@@ -12,6 +12,7 @@ from admission.kinds import paths
 from admission.kinds.admission_gates import gates_fault, gates_of
 from admission.kinds.base import (
     AFTER,
+    AT_MOST,
     EMPTY_LABEL,
     HOLD,
     MIN_COUNT,
@@ -24,7 +25,7 @@ from admission.kinds.base import (
 )
 from admission.kinds.children import find_pod_set
 from admission.model import names
-from admission.model.terms import NO_TERMS, Terms, parse_after
+from admission.model.terms import NO_TERMS, Terms, parse_after, parse_at_most
 from admission.model.text import clean
 
 if TYPE_CHECKING:
@@ -209,6 +210,8 @@ class CommonKind(ABC):
         terms = (*self.conventions.borrow_annotations, *self.conventions.preempt_annotations)
         if AFTER in annotations and (fault := _after(annotations[AFTER])[1]):
             yield f"metadata.annotations[{AFTER}]", f'{fault}, not "{quote(annotations[AFTER])}"'
+        if AT_MOST in annotations and (fault := _at_most(annotations[AT_MOST])[1]):
+            yield f"metadata.annotations[{AT_MOST}]", f'{fault}, not "{quote(annotations[AT_MOST])}"'
         flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *terms, *self.booleans)))
         for where, values, keys in flags:
             for key in keys:
@@ -229,10 +232,20 @@ def _terms(annotations: Mapping[str, str], conventions: Conventions) -> Terms:
     """Return the terms of admission that these annotations say; a value that is no boolean says nothing."""
     no_borrowing = first(annotations, conventions.borrow_annotations) == "true"
     no_preemption = first(annotations, conventions.preempt_annotations) == "true"
-    text = annotations.get(AFTER)
-    if not (no_borrowing or no_preemption or text):
+    text, limit = annotations.get(AFTER), annotations.get(AT_MOST)
+    if not (no_borrowing or no_preemption or text or limit):
         return NO_TERMS
-    return Terms(not no_borrowing, not no_preemption, _after(text)[0] if text else ())
+    after = _after(text)[0] if text else ()
+    return Terms(not no_borrowing, not no_preemption, after, _at_most(limit)[0] if limit else None)
+
+
+@lru_cache(maxsize=10_000)
+def _at_most(text: str) -> tuple[tuple[str, int] | None, str]:
+    """Return the set and its size that the annotation names, and what is wrong with it; then it names none."""
+    try:
+        return parse_at_most(text), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 @lru_cache(maxsize=10_000)

@@ -30,6 +30,8 @@ WAITING: Final = (
            "Waiting; looking at the pods of the workload that was admitted last", own=True),
     Reason("Dependency", "It starts after other workloads, by its annotation `sluice.dev/after`; the message names "
            "them", "Waiting until these have ended; changing the annotation, if one has failed", own=True),
+    Reason("SetLimitReached", "As many workloads of its set are admitted as its annotation `sluice.dev/at-most` "
+           "permits", "Waiting until one of them ends", own=True),
     Reason("UserLimitReached", "`userLimits`: its user has as much admitted as one user may; the message has the "
            "numbers", "Waiting until own workloads end; a higher limit for the user", own=True),
     Reason("BudgetExhausted", "A Budget has too few hours left for it in the period, or reserves hours until the time "

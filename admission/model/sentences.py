@@ -257,6 +257,11 @@ def waits_for_others(targets: Sequence[tuple[str, bool]]) -> str:
     return f"It starts when {' and '.join([*parts, *more])} (annotation sluice.dev/after)."
 
 
+def set_is_full(name: str, admitted: int, most: int) -> str:
+    """As many workloads of its set are admitted as may be."""
+    return f"{admitted} of at most {most} workloads of the set {name} are admitted (annotation sluice.dev/at-most)."
+
+
 def never_met(names: Sequence[str]) -> str:
     """Workloads have failed that it waits for to succeed."""
     have = "has" if len(names) == 1 else "have"

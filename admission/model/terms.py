@@ -46,6 +46,14 @@ def parse_after(text: str) -> tuple[Dependency, ...]:
     return tuple(found)
 
 
+def parse_at_most(text: str) -> tuple[str, int]:
+    """Return name and size of an annotation such as `sweep=4`. Raises ValueError."""
+    match = re.fullmatch(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)=([1-9][0-9]{0,8})", text.strip())
+    if match is None:
+        raise ValueError("must be the name of a set and a number, such as sweep=4")
+    return match[1], int(match[3])
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The terms of one workload; most have `NO_TERMS`."""
@@ -56,6 +64,8 @@ class Terms:
     """Whether others may be preempted for it."""
     after: tuple[Dependency, ...] = ()
     """Workloads after which it starts."""
+    at_most: tuple[str, int] | None = None
+    """Name of a set of workloads of the namespace to which it belongs, and how many of them may be admitted at once."""
 
     def document(self) -> dict[str, Any] | None:
         """Return the terms as JSON for the database; None: there are none."""
@@ -63,18 +73,20 @@ class Terms:
             return None
         flags = {"cannotBorrow": not self.may_borrow, "cannotPreempt": not self.preempts}
         after = {"after": ",".join(map(str, self.after))} if self.after else {}
-        return {**{name: True for name, is_set in flags.items() if is_set}, **after}
+        at_most = {"atMost": "{}={}".format(*self.at_most)} if self.at_most is not None else {}
+        return {**{name: True for name, is_set in flags.items() if is_set}, **after, **at_most}
 
     @classmethod
     def of(cls, document: Mapping[str, Any] | None) -> Terms:
         """Return the terms of a document; those that this version does not know are ignored."""
         if not document:
             return NO_TERMS
-        after = document.get("after")
+        after, at_most = document.get("after"), document.get("atMost")
         return cls(
             may_borrow=not document.get("cannotBorrow"),
             preempts=not document.get("cannotPreempt"),
             after=parse_after(after) if after else (),
+            at_most=parse_at_most(at_most) if at_most else None,
         )
 
 

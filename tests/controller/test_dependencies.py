@@ -46,6 +46,23 @@ async def test_job_starts_after_one_that_has_succeeded_also_after_a_restart(worl
     assert any(reason == "Dependency" for reason, _ in await world.history("train"))
 
 
+@pytest.mark.costly
+async def test_set_is_counted_after_a_restart(world):
+    await set_up(world)
+    for name in ("one", "two"):
+        made = job(name)
+        made["metadata"]["annotations"] = {"sluice.dev/at-most": "sweep=1"}
+        await world.submit(made)
+        if name == "one":
+            await world.record("one", "admitted")
+    await world.record("two", "pending", reason="SetLimitReached")
+    await world.end()
+    await world.start(POLICY)
+    assert (await world.record("two", "pending", reason="SetLimitReached")).workload.terms.at_most == ("sweep", 1)
+    await world.user.delete("jobs", "team-a", "one", propagation="Background")
+    await world.record("two", "admitted")
+
+
 def test_text_that_is_no_list_is_a_fault():
     (kind,) = [kind for kind in all_kinds() if kind.kind == "Job" and kind.group == "batch"]
     ((path, message),) = kind.faults(after("j", "afterok:prep"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from admission.engine import Dependencies, Engine, Policy, WorkloadEnded
-from admission.model.terms import Terms, parse_after
+from admission.model.terms import Terms, parse_after, parse_at_most
 from tests.engine.scenes import World, cluster_queue, local_queue, workload
 
 
@@ -131,6 +131,29 @@ def test_other_texts_are_faults(text):
         parse_after(text)
 
 
+def test_at_most_so_many_of_a_set_are_admitted():
+    world = scene()
+    jobs = [replace(workload(f"s{number}", "q"), terms=Terms(at_most=("sweep", 2))) for number in range(4)]
+    world.submit(*jobs, workload("other", "q", created=9.0))
+    assert world.admitted() == ["s0", "s1", "other"]
+    assert why(world, "s2") == (
+        "SetLimitReached",
+        "2 of at most 2 workloads of the set sweep are admitted (annotation sluice.dev/at-most).",
+    )
+    world.gone("s0")
+    assert world.admitted() == ["s2"]
+    world.gone("other")
+    assert world.admitted() == []
+    world.submit(replace(jobs[3], terms=Terms(at_most=("sweep", 3))))
+    assert world.admitted() == ["s3"], "each waits by its own number"
+
+
+@pytest.mark.parametrize("text", ["sweep", "sweep=0", "=4", "sweep=-1", "Sweep=4", "sweep=4,other=2"])
+def test_other_sets_are_faults(text):
+    with pytest.raises(ValueError, match="such as sweep=4"):
+        parse_at_most(text)
+
+
 def test_terms_survive_the_database():
-    terms = Terms(may_borrow=False, after=parse_after("ok(prep),any(jobset/clean)"))
+    terms = Terms(may_borrow=False, after=parse_after("ok(prep),any(jobset/clean)"), at_most=("sweep", 4))
     assert Terms.of(terms.document()) == terms

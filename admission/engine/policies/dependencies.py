@@ -3,20 +3,24 @@
 As Slurm's afterok and afterany. A workload is named by its name alone, or by kind and name; of several that had the
 name, the last one counts. One that does not exist is waited for, as it may be created later. A dependency that cannot
 be met any more, or that is part of a cycle, keeps the workload pending, as in Slurm, until it is changed or deleted.
+
+Also sets of workloads, of which only so many are admitted at once, as Slurm's job arrays with `%`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent, Refusal
-from admission.engine.vocabulary import DEPENDENCY
+from admission.engine.vocabulary import DEPENDENCY, SET_LIMIT_REACHED
 from admission.model import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.policies.contract import EngineView
     from admission.engine.tree import FlavorResource
@@ -39,11 +43,13 @@ class DependencyFound(PolicyEvent):
 
 
 class Waiting(AdmissionPolicy):
-    """The policy: refuses workloads until those that they wait for have ended."""
+    """The policy: refuses workloads until those that they wait for have ended, or while their set is full."""
 
     def __init__(self, view: EngineView) -> None:
         self._view = view
         self.idle = True
+        self._admitted: Counter[tuple[str, str]] = Counter()
+        """By namespace and set."""
 
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
         """Work from the first workload on that waits for others."""
@@ -57,6 +63,11 @@ class Waiting(AdmissionPolicy):
     def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
         """Refuse a workload whose dependencies are not met."""
         del cluster_queue, usage
+        if workload.terms.at_most is not None:
+            name, most = workload.terms.at_most
+            admitted = self._admitted[workload.namespace, name]
+            if admitted >= most:
+                return Refusal(SET_LIMIT_REACHED, sentences.set_is_full(name, admitted, most))
         unmet = [each for each in workload.terms.after if not self._is_met(workload, each)]
         if not unmet:
             return None
@@ -66,6 +77,20 @@ class Waiting(AdmissionPolicy):
         if failed:
             return Refusal(DEPENDENCY, sentences.never_met(failed))
         return Refusal(DEPENDENCY, sentences.waits_for_others([(each.target, each.ok) for each in unmet]))
+
+    def charge(self, held: Held, *, restored: bool) -> None:
+        """Count the workload in its set."""
+        del restored
+        if held.workload.terms.at_most is not None:
+            self._admitted[held.workload.namespace, held.workload.terms.at_most[0]] += 1
+
+    def release(self, held: Held) -> None:
+        """Stop counting the workload in its set."""
+        if held.workload.terms.at_most is not None:
+            key = held.workload.namespace, held.workload.terms.at_most[0]
+            self._admitted[key] -= 1
+            if not self._admitted[key]:
+                del self._admitted[key]
 
     def _outcome(self, workload: Workload, dependency: Dependency) -> bool | None:
         """Whether the workload that is depended on has succeeded; None: it has not ended, as far as is known."""
