@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _KNOWN_SECONDS: Final = 30.0
 """Time for which it is cached whether Sluice may cancel."""
-_RETRY_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 2.0
 """Seconds until the next attempt to find out which cancelled workloads were not deleted."""
 _GRANT: Final = "the value rbac.cancel of the chart, or deploy/rbac/cancel.yaml, grants it"
 
@@ -152,7 +152,7 @@ class Cancellations:
         await asyncio.wait([task])
 
     async def _tell_of_lost_ones(self) -> None:
-        cluster, is_done = self._cluster, False
+        cluster, is_done, is_logged = self._cluster, False, False
         while cluster is not None and not is_done:
             try:
                 for workload in await self._store.orders.cancelled():
@@ -160,7 +160,9 @@ class Cancellations:
                         await self._store.orders.not_deleted(workload.uid, sentences.NOT_DELETED_BEFORE_RESTART)
                 is_done = True
             except (ClusterError, StoreError) as error:
-                log.warning("it is not known yet whether all cancelled workloads were deleted: %s", error)
+                if not is_logged:
+                    log.warning("it is not known yet whether all cancelled workloads were deleted: %s", error)
+                is_logged = True
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def create(self, request: web.Request) -> web.Response:
