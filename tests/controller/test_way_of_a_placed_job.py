@@ -335,6 +335,7 @@ async def test_without_another_node_the_job_is_evicted_and_waits(world):
     await bound(world, "train", 8)
 
 
+@pytest.mark.skip(reason="Sluice answers this check itself since f77cf542: it has to be played with an autoscaler")
 async def test_pods_are_placed_when_the_nodes_that_a_check_provisions_are_there(world):
     """Until then the Job holds quota and has no place; then it has one on these nodes, though others are free."""
     provisioning = admission_check("nodes")
