@@ -6,6 +6,8 @@ from typing import Any
 
 Object = dict[str, Any]
 
+ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+
 TOLERATION = {"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -111,6 +113,28 @@ def admission_check(name: str) -> Object:
         "kind": "AdmissionCheck",
         "metadata": {"name": name},
         "spec": {"controllerName": "example.com/nodes"},
+    }
+
+
+def provisioning_check(config: str | None = "scale-up") -> Object:
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config}
+    spec = {
+        "controllerName": "kueue.x-k8s.io/provisioning-request",
+        **({} if config is None else {"parameters": parameters}),
+    }
+    return {"apiVersion": "sluice.dev/v1", "kind": "AdmissionCheck", "metadata": {"name": "nodes"}, "spec": spec}
+
+
+def provisioning_config(answer: str = "", class_name: str = ATOMIC, **fields: Any) -> Object:
+    """`answer`: how the simulated autoscaler behaves badly."""
+    spec = {"provisioningClassName": class_name, **fields}
+    if answer:
+        spec["parameters"] = {"sandbox-answer": answer}
+    return {
+        "apiVersion": "sluice.dev/v1",
+        "kind": "ProvisioningRequestConfig",
+        "metadata": {"name": "scale-up"},
+        "spec": spec,
     }
 
 

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from job_examples import asks, cluster_queue, flavor, is_gated, job, local_queue, runs
+from job_examples import (
+    ATOMIC,
+    asks,
+    cluster_queue,
+    flavor,
+    is_gated,
+    job,
+    local_queue,
+    provisioning_check,
+    provisioning_config,
+    runs,
+)
 
 from admission.kinds.provisioning import CLASS_NAME, CONSUMES
-from admission.model.provisioning import CONTROLLER
 from admission.sandbox.controllers.autoscaler import NAME, REQUESTS
 from admission.sandbox.operators import serve_kinds
 
-ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
-
-
-def check(config: str | None = "scale-up"):
-    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config}
-    spec = {"controllerName": CONTROLLER, **({} if config is None else {"parameters": parameters})}
-    return {"apiVersion": "sluice.dev/v1", "kind": "AdmissionCheck", "metadata": {"name": "nodes"}, "spec": spec}
-
-
-def config(answer: str = "", class_name: str = ATOMIC, **fields):
-    spec = {"provisioningClassName": class_name, **fields}
-    if answer:
-        spec["parameters"] = {"sandbox-answer": answer}
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ProvisioningRequestConfig",
-        "metadata": {"name": "scale-up"},
-        "spec": spec,
-    }
 
 
 @pytest.fixture
@@ -37,7 +28,11 @@ async def autoscaled(world):
     """A cluster with an autoscaler, and a queue of 4 CPUs that asks it for nodes; Sluice does not run yet."""
     async with serve_kinds(world.sandbox, [NAME]):
         await world.apply(
-            flavor(), config(), check(), cluster_queue(admissionChecksStrategy=asks("nodes")), local_queue()
+            flavor(),
+            provisioning_config(),
+            provisioning_check(),
+            cluster_queue(admissionChecksStrategy=asks("nodes")),
+            local_queue(),
         )
         yield world
 
@@ -71,7 +66,7 @@ async def gone(world):
 
 async def test_job_starts_on_nodes_that_were_added_for_it(autoscaled):
     await autoscaled.apply(
-        config(
+        provisioning_config(
             podSetUpdates={
                 "nodeSelector": [
                     {"key": "sandbox.sluice.dev/pool", "valueFromProvisioningClassDetail": "pool"},
@@ -107,7 +102,7 @@ async def test_job_starts_on_nodes_that_were_added_for_it(autoscaled):
 
 
 async def test_estimate_of_the_autoscaler_is_the_message_of_the_check(autoscaled):
-    await autoscaled.apply(config("slow"))
+    await autoscaled.apply(provisioning_config("slow"))
     await autoscaled.start()
     await autoscaled.submit(job("waits"))
     await says(autoscaled, "waits", ("Pending", "estimated to be provisioned in 120 s"))
@@ -117,7 +112,7 @@ async def test_estimate_of_the_autoscaler_is_the_message_of_the_check(autoscaled
 
 async def test_failed_request_is_made_again_after_a_growing_pause_then_the_job_is_deactivated(autoscaled):
     retry = {"backoffLimitCount": 1, "backoffBaseSeconds": 3000, "backoffMaxSeconds": 4000}
-    await autoscaled.apply(config("fail", retryStrategy=retry))
+    await autoscaled.apply(provisioning_config("fail", retryStrategy=retry))
     await autoscaled.start()
     await autoscaled.submit(job("unlucky", cpu="3"))
     waiting = await autoscaled.record("unlucky", "pending")
@@ -137,7 +132,7 @@ async def test_failed_request_is_made_again_after_a_growing_pause_then_the_job_i
 
 
 async def test_nodes_that_are_taken_away_end_the_job_and_an_expired_booking_does_not(autoscaled):
-    await autoscaled.apply(config("expire"))
+    await autoscaled.apply(provisioning_config("expire"))
     await autoscaled.start()
     await autoscaled.submit(job("keeps"))
     await autoscaled.job("keeps", runs)
@@ -147,7 +142,7 @@ async def test_nodes_that_are_taken_away_end_the_job_and_an_expired_booking_does
         return any(each["type"] == "BookingExpired" for each in request["status"]["conditions"])
 
     await autoscaled.eventually(expired)
-    await autoscaled.apply(config("revoke"))
+    await autoscaled.apply(provisioning_config("revoke"))
     await autoscaled.submit(job("loses"))
     await autoscaled.job("loses", runs)
     out = await autoscaled.record("loses", "pending", reason="DeactivatedDueToAdmissionCheck")
@@ -156,7 +151,7 @@ async def test_nodes_that_are_taken_away_end_the_job_and_an_expired_booking_does
 
 
 async def test_nothing_is_requested_for_pods_without_a_managed_resource(autoscaled):
-    await autoscaled.apply(config(managedResources=["nvidia.com/gpu"]))
+    await autoscaled.apply(provisioning_config(managedResources=["nvidia.com/gpu"]))
     await autoscaled.start()
     await autoscaled.submit(job("small"))
     await autoscaled.job("small", runs)
@@ -165,27 +160,27 @@ async def test_nothing_is_requested_for_pods_without_a_managed_resource(autoscal
 
 
 async def test_missing_configuration_is_named_and_used_as_soon_as_it_is_written(autoscaled):
-    await autoscaled.apply(check("other"))
+    await autoscaled.apply(provisioning_check("other"))
     await autoscaled.start()
     await autoscaled.submit(job("waits"))
     await says(autoscaled, "waits", ("Pending", 'there is no ProvisioningRequestConfig "other"'))
-    await autoscaled.apply(check())
+    await autoscaled.apply(provisioning_check())
     await autoscaled.job("waits", runs)
 
 
 async def test_changed_configuration_replaces_a_request_that_is_not_answered(autoscaled):
-    await autoscaled.apply(config("never"))
+    await autoscaled.apply(provisioning_config("never"))
     await autoscaled.start()
     await autoscaled.submit(job("waits"))
     await says(autoscaled, "waits", ("Pending", "is not answered yet"))
-    await autoscaled.apply(config(class_name=CHECK_CAPACITY))
+    await autoscaled.apply(provisioning_config(class_name=CHECK_CAPACITY))
     await autoscaled.job("waits", runs)
     (request,) = requests(autoscaled)
     assert request["spec"]["provisioningClassName"] == CHECK_CAPACITY
 
 
 async def test_requests_are_kept_and_made_once_over_restarts_in_each_state(autoscaled):
-    await autoscaled.apply(config("slow"))
+    await autoscaled.apply(provisioning_config("slow"))
     await autoscaled.start()
     await autoscaled.submit(job("waits"))
 
@@ -205,7 +200,13 @@ async def test_requests_are_kept_and_made_once_over_restarts_in_each_state(autos
 
 
 async def test_cluster_without_an_autoscaler_says_so(world):
-    await world.apply(flavor(), config(), check(), cluster_queue(admissionChecksStrategy=asks("nodes")), local_queue())
+    await world.apply(
+        flavor(),
+        provisioning_config(),
+        provisioning_check(),
+        cluster_queue(admissionChecksStrategy=asks("nodes")),
+        local_queue(),
+    )
     await world.start()
     await world.submit(job("waits"))
     await says(world, "waits", ("Pending", "the API server does not serve ProvisioningRequests"))

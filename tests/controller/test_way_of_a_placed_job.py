@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from job_examples import admission_check, asks, is_gated, job, runs
+from job_examples import asks, is_gated, job, provisioning_check, provisioning_config, runs
 from topology_examples import HOSTNAME, REQUIRED, bound, gpu_node, placed_job, pods_of, queues_by, racks, racks_of
+
+from admission.sandbox.controllers.autoscaler import NAME as AUTOSCALER
+from admission.sandbox.controllers.autoscaler import REQUESTS
+from admission.sandbox.operators import serve_kinds
 
 REFUSES_EVERY_SECOND_NODE = {
     "metadata": {"name": "half"},
@@ -338,23 +342,40 @@ async def test_without_another_node_the_job_is_evicted_and_waits(world):
 @pytest.mark.skip(reason="Sluice answers this check itself since f77cf542: it has to be played with an autoscaler")
 async def test_pods_are_placed_when_the_nodes_that_a_check_provisions_are_there(world):
     """Until then the Job holds quota and has no place; then it has one on these nodes, though others are free."""
-    provisioning = admission_check("nodes")
-    provisioning["spec"]["controllerName"] = "kueue.x-k8s.io/provisioning-request"
+    nodes = provisioning_config(
+        "never", podSetUpdates={"nodeSelector": [{"key": "made-for", "valueFromProvisioningClassDetail": "job"}]}
+    )
     await racks(world, 2, "a1")
-    await world.apply(provisioning, *queues_by("rack", HOSTNAME, admissionChecksStrategy=asks("nodes")))
-    await world.start()
-    await world.submit(placed_job("train", 6, indexed=True))
-    record = await world.record("train", "admitted", reason="QuotaReserved")
-    assert record.admission.pod_sets[0].topology is None
-    assert is_gated(world.user.get("jobs", "team-a", "train"))
+    async with serve_kinds(world.sandbox, [AUTOSCALER]):
+        await world.apply(
+            nodes, provisioning_check(), *queues_by("rack", HOSTNAME, admissionChecksStrategy=asks("nodes"))
+        )
+        await world.start()
+        await world.submit(placed_job("train", 6, indexed=True))
+        record = await world.record("train", "admitted", reason="QuotaReserved")
+        assert record.admission.pod_sets[0].topology is None
+        assert is_gated(world.user.get("jobs", "team-a", "train"))
 
-    update = {"name": "main", "nodeSelector": {"made-for": "train"}}
-    await world.report("train", {"name": "nodes", "state": "Ready", "podSetUpdates": [update]})
+        async def requested():
+            return world.user.list(REQUESTS)
 
-    await world.end()
-    await world.start()  # what waits for its place is known from the database
-    for number in range(2):
-        made = gpu_node(f"b1-{number}", "b1")
-        made["metadata"]["labels"]["made-for"] = "train"
-        await world.user.create("nodes", "", made)
-    assert racks_of(await bound(world, "train", 6)) == {"b1"}
+        (request,) = await world.eventually(requested)
+        told = {"type": "Provisioned", "status": "True", "reason": "Provisioned", "message": "there they are"}
+        told["lastTransitionTime"] = "2026-11-28T12:00:00Z"
+        status = {"conditions": [told], "provisioningClassDetails": {"job": "train"}}
+        await world.user.patch(
+            REQUESTS, "team-a", request["metadata"]["name"], {"status": status}, subresource="status"
+        )
+
+        async def ready():
+            (check,) = (await world.store.orders.of([record.workload.uid])).checks
+            return check.state == "Ready"
+
+        await world.eventually(ready)
+        await world.end()
+        await world.start()  # what waits for its place is known from the database
+        for number in range(2):
+            made = gpu_node(f"b1-{number}", "b1")
+            made["metadata"]["labels"]["made-for"] = "train"
+            await world.user.create("nodes", "", made)
+        assert racks_of(await bound(world, "train", 6)) == {"b1"}

@@ -151,6 +151,8 @@ class Autoscaler(Controller[tuple[str, str]]):
         elif (provisioned := condition(request, "Provisioned")) is None or provisioned["status"] != "True":
             if waited < due:
                 self.enqueue(key, due - waited)
+            elif not self._has_templates(request):
+                self.enqueue(key, _ACCEPTED_AFTER)
             elif bad == "fail" or not await self._provision(request):
                 text = "the pods do not fit on the nodes" if bad != "fail" else "there are no more nodes"
                 await self._tell(request, ("Failed", True, "CapacityIsNotFound", text))
@@ -179,6 +181,11 @@ class Autoscaler(Controller[tuple[str, str]]):
         namespace = request["metadata"]["namespace"]
         await self.local.update(REQUESTS, namespace, {**request, "status": status}, subresource="status")
 
+    def _has_templates(self, request: Object) -> bool:
+        """Return whether all of its PodTemplates exist: they are created after the request."""
+        names = (each["podTemplateRef"]["name"] for each in request["spec"]["podSets"])
+        return all(self.local.get("podtemplates", request["metadata"]["namespace"], name) for name in names)
+
     def _nodes(self, request: Object) -> list[Object]:
         pool = request["metadata"]["name"][:63]
         return [node for node in self.local.list("nodes") if node["metadata"].get("labels", {}).get(_POOL) == pool]
@@ -189,8 +196,7 @@ class Autoscaler(Controller[tuple[str, str]]):
         wanted: list[tuple[dict[str, int], dict[str, str]]] = []
         for pod_set in request["spec"]["podSets"]:
             template = self.local.get("podtemplates", namespace, pod_set["podTemplateRef"]["name"])
-            if template is None:
-                return False
+            assert template is not None, pod_set
             spec = template["template"]["spec"]
             requests = {**pod_requests(spec, NamespaceContext(), path="spec"), "pods": 1}
             wanted += [(requests, spec.get("nodeSelector") or {})] * pod_set["count"]
