@@ -339,7 +339,6 @@ async def test_without_another_node_the_job_is_evicted_and_waits(world):
     await bound(world, "train", 8)
 
 
-@pytest.mark.skip(reason="Sluice answers this check itself since f77cf542: it has to be played with an autoscaler")
 async def test_pods_are_placed_when_the_nodes_that_a_check_provisions_are_there(world):
     """Until then the Job holds quota and has no place; then it has one on these nodes, though others are free."""
     nodes = provisioning_config(
@@ -372,6 +371,12 @@ async def test_pods_are_placed_when_the_nodes_that_a_check_provisions_are_there(
             return check.state == "Ready"
 
         await world.eventually(ready)
+
+        async def explained():  # the nodes of a1 are there, and not made for it
+            record = await world.record("train", "admitted", reason="QuotaReserved")
+            return "Total nodes: 2; excluded: nodeSelector: 2" in record.message
+
+        await world.eventually(explained)
         await world.end()
         await world.start()  # what waits for its place is known from the database
         for number in range(2):

@@ -37,7 +37,7 @@ KEYS = {
         kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology kueue.x-k8s.io/priority-boost""",
     "kueue 006767f: pkg/controller/admissionchecks/provisioning/controller.go, constants.go": """
         kueue.x-k8s.io/provisioning-request autoscaling.x-k8s.io/consume-provisioning-request
-        autoscaling.x-k8s.io/provisioning-class-name""",
+        autoscaling.x-k8s.io/provisioning-class-name autoscaling.x-k8s.io/provisioningrequest""",
     "kueue: KEP 8729, of its pull request 8844, which is not merged": """
         kueue.x-k8s.io/cannot-borrow kueue.x-k8s.io/cannot-preempt""",
     "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """

@@ -222,7 +222,13 @@ class WorkloadChange:
     def note_pod_problem(self, text: str) -> None:
         """Store the message why pods of an admitted workload do not run; empty: they run, or the cause is not known."""
         record = self.tracked.record
-        if record.state is not State.ADMITTED or record.admission is None or record.checks_pending:
+        if record.state is not State.ADMITTED or record.admission is None:
+            return
+        if record.checks_pending:
+            # Its checks are Ready, if there is no place for pods that wait for them; it keeps the reason QuotaReserved.
+            if text and any(each.delayed and each.topology is None for each in record.admission.pod_sets):
+                self.tracked.change(message=text)
+                self.write_later()
             return
         if text and text != record.message:
             self.tracked.change(reason=PODS_UNSCHEDULED, message=text)
