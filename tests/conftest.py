@@ -59,6 +59,8 @@ hypothesis.settings.load_profile("busy")
 _TEMPLATE = "sluice_template"
 _EACH = 4
 """Of a costly test with several parameters, each of so many runs without `ALL=1`."""
+_HALVED = ("api", "browser", "controller", "store")
+"""Folders of whose costly tests every second one runs without `ALL=1`."""
 _IN_VIRTUAL_TIME = "virtual_time"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"
 """Attribute in which Hypothesis stores the settings of a test function."""
@@ -100,21 +102,30 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 _SEEN: Counter[str] = Counter()
-"""Numbers of the parameters of each costly test that were collected."""
+"""Numbers of the parameters of each costly test, and of the costly tests of each module, that were collected."""
+_LEFT_OUT: set[str] = set()
+"""Costly tests that only `ALL=1` runs."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave most parameters of a costly test to `ALL=1`: three of four, and SQLite where it runs on both databases.
+    """Leave a part of the costly tests to `ALL=1`, so that CI takes minutes.
 
-    PostgreSQL has concurrent writers. Parameters that take little time beside the others are not marked as costly.
+    These are three of four parameters of a test, SQLite where it runs on both databases (PostgreSQL has concurrent
+    writers), and every second test of a module in folders where other tests go the same ways.
     """
-    if not isinstance(item, pytest.Function) or not item.get_closest_marker("costly") or not hasattr(item, "callspec"):
+    if not isinstance(item, pytest.Function) or not item.get_closest_marker("costly"):
         return
     test = item.nodeid.partition("[")[0]
-    if item.callspec.params.get("database_kind") == "sqlite" or _SEEN[test] % _EACH:
+    if hasattr(item, "callspec") and item.callspec.params.get("database_kind") == "sqlite":
         item.add_marker("long")
-    if item.callspec.params.get("database_kind") != "sqlite":
-        _SEEN[test] += 1
+        return
+    if test not in _SEEN and item.path.parent.name in _HALVED and not item.get_closest_marker("long"):
+        _SEEN[item.path.name] += 1
+        if _SEEN[item.path.name] % 2 == 0:
+            _LEFT_OUT.add(test)
+    if _SEEN[test] % _EACH or test in _LEFT_OUT:
+        item.add_marker("long")
+    _SEEN[test] += 1
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has grouped tests that share a fixture

@@ -72,6 +72,7 @@ async def test_the_history_says_that_a_killed_process_did_not_delete_what_was_ca
             await until_reason(replica, "DeletionOrdered")
             replica.send(signal.SIGKILL)
             assert await cancelling == 0
+            await replica.process.wait()
         async with serving(tmp_path, url) as replica:
             await until_reason(replica, "NotDeleted")
             assert (admin.get("jobs", "default", "train") or {})["metadata"].get("deletionTimestamp") is None
