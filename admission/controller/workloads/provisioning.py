@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import AlreadyExists, Forbidden, NotFound
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
     from admission.cluster.informer import Change
-    from admission.cluster.writer import Request, Writer
+    from admission.cluster.writer import Writer
     from admission.controller.state.context import Context
     from admission.controller.state.faults import Faults
     from admission.controller.state.leader_state import Registry
@@ -87,7 +87,9 @@ class Provisioning:
         self._busy: set[tuple[str, str]] = set()
         """Requests that are being created or deleted."""
         self._refused: dict[tuple[str, str], str] = {}
-        """Why a request could not be made, until it is tried again."""
+        """Why a request could not be made, until it is tried again, or is not wanted any more."""
+        self._wanted: set[tuple[str, str]] = set()
+        """Requests that the last pass wanted."""
         self._complete: set[str] = set()
         """Uids of requests all of whose PodTemplates exist."""
 
@@ -130,6 +132,7 @@ class Provisioning:
         if not self._informer.synced.is_set() and not isinstance(self._informer.failure, NotFound | Forbidden):
             self._again(PAUSE)
             return
+        self._wanted.clear()
         made: dict[tuple[str, str], list[Requested]] = {}
         for seen in self._seen.values():
             made.setdefault((seen.workload, seen.check), []).append(seen)
@@ -150,6 +153,7 @@ class Provisioning:
                         reports.append((tracked, check, report))
         for unused in made.values():
             self._delete(unused, group)
+        self._refused = {key: why for key, why in self._refused.items() if key in self._busy or key in self._wanted}
         for tracked, check, report in reports:
             await self._report(tracked, check, report)
 
@@ -160,7 +164,7 @@ class Provisioning:
 
         `own`: the requests for the check that exist.
         """
-        if not tracked.record.checks_pending:  # the nodes are its own until it ends, whatever becomes of the check
+        if not tracked.record.checks_pending:  # the nodes are its own until it ends, whatever becomes of the config
             lost = next((each for each in own if each.is_true("CapacityRevoked")), None)
             return None if lost is None else _report(check, "Rejected", lost.message("CapacityRevoked"))
         name = self._context.provisioned_checks[check.name]
@@ -186,6 +190,7 @@ class Provisioning:
         if wanted is None:
             return _report(check, "Ready", provisioning.NOT_NEEDED)
         key = workload.namespace, wanted.request["metadata"]["name"]
+        self._wanted.add(key)
         if fitting is None or fitting.deleting:
             if key not in self._seen and key not in self._busy:
                 self._run(key, self._create(tracked, wanted), group)
@@ -203,9 +208,7 @@ class Provisioning:
         for seen in unused:
             key = seen.namespace, seen.name
             if not seen.deleting and key not in self._busy:
-                path = f"{_COLLECTION.format(seen.namespace)}/{seen.name}"
-                self._complete.discard(seen.uid)
-                self._run(key, self._send(Deletion(path, seen.uid, propagation="Background")), group)
+                self._run(key, self._delete_one(seen), group)
 
     def _run(self, key: tuple[str, str], work: Coroutine[object, object, None], group: asyncio.TaskGroup) -> None:
         self._busy.add(key)
@@ -224,12 +227,11 @@ class Provisioning:
         self._busy.discard(key)
         self._wake.set()
 
-    async def _send(self, request: Request) -> None:
-        try:
-            await self._writer.request(request)
-        except NotFound:
-            if not isinstance(request, Deletion):
-                raise
+    async def _delete_one(self, seen: Requested) -> None:
+        self._complete.discard(seen.uid)
+        path = f"{_COLLECTION.format(seen.namespace)}/{seen.name}"
+        with suppress(NotFound):
+            await self._writer.request(Deletion(path, seen.uid, propagation="Background"))
 
     async def _create(self, tracked: Tracked, wanted: Wanted) -> None:
         request = wanted.request
