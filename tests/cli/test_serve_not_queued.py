@@ -55,11 +55,14 @@ async def test_object_of_a_kind_that_is_off_is_told_of_everywhere(tmp_path: Path
         # Two of which Sluice has a record are not told of: they hold quota, or wait, until JobSets are on again.
         async with serving(tmp_path, database_url) as replica:
             await replica.until("leading")
-            for name in ("runs", "waits"):
-                made = jobset(name)
-                made["metadata"]["namespace"] = "default"
-                await alice.create("jobsets", "default", made)
+            runs, waits = (
+                {**made, "metadata": {**made["metadata"], "namespace": "default"}}
+                for made in map(jobset, ("runs", "waits"))
+            )
+            await alice.create("jobsets", "default", runs)
+            # Only now the other: of two that were created in one second, the lower uid is first.
             await until(alice, "jobsets", "runs", lambda obj: not obj["spec"]["suspend"])
+            await alice.create("jobsets", "default", waits)
             while "jobset-waits" not in (await replica.get(f"{API}/namespaces/default/workloads"))[1]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await alice.create("jobsets", "default", job_set())
