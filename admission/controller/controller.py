@@ -13,47 +13,44 @@ import asyncio
 import logging
 import time
 from contextlib import nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING
 
-import orjson
-
-from admission.cluster.events import EventRecorder
-from admission.cluster.writer import Writer
 from admission.controller.auditing.auditor import Auditor
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.outages import record_outages
 from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFromNodes
+from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.decisions.undecidable import undecidable
-from admission.controller.intake.watches import ClusterWatches
-from admission.controller.leader import Leader
+from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
+from admission.controller.site import Site
 from admission.controller.state.faults import Faults
-from admission.controller.state.inbox import Due, Inbox
+from admission.controller.state.inbox import Due
+from admission.controller.state.leader_state import Batch
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
-from admission.controller.workloads.failed_pods import FailedPods
-from admission.controller.workloads.nodes_and_pods import NodesAndPods
-from admission.controller.workloads.pod_obstacles import PodObstacles
-from admission.controller.workloads.pod_waiter import PodWaiter
-from admission.controller.workloads.provisioning import Provisioning
-from admission.controller.workloads.renderings import sources_first
-from admission.controller.workloads.sender import Sender
-from admission.engine import BudgetsSpent
+from admission.engine import BudgetsSpent, Engine
 from admission.model import sentences
 from admission.model.errors import SluiceError
 from admission.model.queues import Budget
+from admission.model.workload import LOCAL
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 from admission.store.policy_seeds import policy_seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
+    from admission.cluster.events import EventRecorder
+    from admission.cluster.writer import Writer
+    from admission.controller.intake.watches import ClusterWatches
+    from admission.controller.state.context import Context
+    from admission.controller.state.inbox import Inbox
     from admission.controller.state.leader_state import Registry
-    from admission.controller.state.tracked import StoredObject
-    from admission.engine import Engine
+    from admission.controller.state.tracked import Tracked
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
@@ -65,9 +62,6 @@ log = logging.getLogger(__name__)
 DEBOUNCE = 0.005
 """Debounce in seconds: delay between the first message of an empty inbox and the cycle that processes it."""
 
-COMPARE_BATCH = 200
-"""Objects compared with their stored workloads before yielding to the event loop: some ms, for which webhooks wait."""
-
 RETRY_INTERVAL = 1.0
 """Seconds between two checks of a database that does not answer, and before the first reload of the state."""
 
@@ -76,7 +70,7 @@ MAX_RETRY_INTERVAL = 30.0
 
 
 class Controller:
-    """One cluster and one store. Every replica runs `watch`; the leader also runs `decide`."""
+    """One store and the sites of all clusters. Every replica runs `watch`; the leader also runs `decide`."""
 
     def __init__(
         self,
@@ -97,27 +91,29 @@ class Controller:
         """
         self.faults = Faults(store.now)
         """Workloads that caused exceptions, and are ignored until they change."""
-        self.watches = ClusterWatches(client, kinds, self.faults, (policy or Policy()).devices)
-        self.context = self.watches.context
-        self.inbox = Inbox()
-        self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)
-        self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self._store = store
-        self._client = client
         self._kinds = kinds
         self._loading = loading
         self._policy = policy or Policy()
         self._clock = store.now
+        self.home = Site(
+            LOCAL, store=store, client=client, kinds=kinds, policy=self._policy, leads=leads, faults=self.faults
+        )
+        """The site of the cluster `local`, which must answer for any decision."""
+        self._sites = {LOCAL: self.home}
+        """By cluster, that of `local` first."""
         self._epoch = 0
         self._revision = 0
-        self._uncompared: dict[str, StoredObject] = {}
-        """Observed objects that were not yet compared with their stored workloads, by uid."""
-        self._pod_obstacles: PodObstacles | None = None
         self._recovered = asyncio.Event()
         self._orders_processed = asyncio.Event()
         self._timer = Timer()
-        self._failed_pods = FailedPods(store, client, kinds)
-        self._committer = Committer(store, self.events, self.faults, self._failed_pods, tracing)
+        self._committer = Committer(
+            store,
+            self.faults,
+            tracing,
+            events=lambda cluster: self._sites[cluster].events,
+            failed_pods=lambda: [site.failed_pods for site in self._sites.values()],
+        )
         self.quota_interval = INTERVAL
         """Seconds between two looks at the nodes that quota follows."""
         self.metrics = self._committer.metrics
@@ -131,12 +127,33 @@ class Controller:
         """Number of reloads since the last cycle that succeeded."""
         self._queue_objects: tuple[QueueObject, ...] = ()
         """Queue objects at the last load of the state."""
-        self._pod_waiter = PodWaiter(client, self.inbox)
-        self._nodes_and_pods = NodesAndPods(client, self.inbox)
-        self._sender = self._new_sender()
-        self._provisioning = self._new_provisioning()
         self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
-        self._reset()
+        self._begin()
+
+    @property
+    def watches(self) -> ClusterWatches:
+        """The watches of `local`."""
+        return self.home.watches
+
+    @property
+    def context(self) -> Context:
+        """What requests and priorities in `local` are computed from."""
+        return self.home.context
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox of `local`, whose event wakes the leader for all clusters."""
+        return self.home.inbox
+
+    @property
+    def writer(self) -> Writer:
+        """The sender of all changes of objects in `local`."""
+        return self.home.writer
+
+    @property
+    def events(self) -> EventRecorder:
+        """The recorder of Events in `local`."""
+        return self.home.events
 
     async def health(self) -> str | None:
         """Return None if this replica is deciding; else the message that names what it waits for."""
@@ -170,20 +187,34 @@ class Controller:
 
     def engine(self) -> Engine | None:
         """Return the leader's engine, for reading before the next await; None while this replica decides nothing."""
-        return self._state.engine if self._recovered.is_set() else None
+        return self._shared.engine if self._recovered.is_set() else None
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
         """Return the labels of each namespace, by its name."""
         return {name: self.context.namespace_labels(name) or {} for name in self.context.namespaces()}
 
+    def _workloads(self) -> Iterator[Tracked]:
+        """Return the workloads of all clusters."""
+        return chain.from_iterable(site.leader.state.registry for site in self._sites.values())
+
+    def _find(self, uid: str) -> tuple[Site, Tracked | None]:
+        """Return a workload and its site; None, and that of `local`, if it is not known."""
+        for site in self._sites.values():
+            if (tracked := site.leader.state.registry.get(uid)) is not None:
+                return site, tracked
+        return self.home, None
+
     def is_held_by_disabled(self, uid: str) -> bool:
         """Whether the workload of this uid holds quota, and its kind is not queued any more."""
-        tracked = self._state.registry.get(uid)
-        return tracked is not None and tracked.holds_quota and self._kinds.of(tracked.record.workload) is None
+        site, tracked = self._find(uid)
+        return tracked is not None and tracked.holds_quota and site.kinds.of(tracked.record.workload) is None
 
     def time_limits(self) -> dict[str, float]:
         """Return by uid the seconds that workloads with a time limit may run, counted from their last or next start."""
-        return self._state.registry.time_limits()
+        found: dict[str, float] = {}
+        for site in self._sites.values():
+            found |= site.leader.state.registry.time_limits()
+        return found
 
     async def audit(self, *, repair: bool) -> list[dict[str, str]] | None:
         """Run an audit (`Auditor.documents`); None while this replica decides nothing."""
@@ -191,7 +222,7 @@ class Controller:
 
     async def watch(self) -> None:
         """Watch the cluster until cancelled."""
-        await self.watches.run()
+        await self.home.watches.run()
 
     async def decide(self, *, epoch: int, after: float | None = None) -> None:
         """Lead until cancelled; may be called again afterwards. Outages of API server and database are waited out.
@@ -200,27 +231,17 @@ class Controller:
 
         Raises StaleEpoch, in an ExceptionGroup, if another replica has taken over.
         """
-        self._epoch, self.inbox = epoch, Inbox()
-        self._pod_waiter = PodWaiter(self._client, self.inbox)
-        self._nodes_and_pods = NodesAndPods(self._client, self.inbox)
-        self._sender = self._new_sender()
-        self._provisioning = self._new_provisioning()
-        self._reset()
-        readiness, groups = self._leader.reconciler.readiness, self._leader.groups
-        obstacles = self._pod_obstacles = PodObstacles(
-            self._client, self.inbox, readiness, groups, flavors=self.context.flavors, clock=self._clock
-        )
+        self._epoch = epoch
+        self._begin()
         self._orders_processed.set()
-        self._uncompared = self.watches.hand_over(self.inbox)
+        sites = list(self._sites.values())
+        for site in sites:
+            site.take_over()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.writer.run(), name="writer")
-                group.create_task(self.events.run(), name="events")
-                group.create_task(self._pod_waiter.run(), name="pod waiter")
-                group.create_task(self._nodes_and_pods.run(), name="nodes and pods")
+                for site in sites:
+                    group.create_task(site.run(), name=f"requests to {site.name}")
                 group.create_task(self._committer.workload_events.run(), name="workload events")
-                group.create_task(obstacles.run(), name="pod obstacles")
-                group.create_task(self._failed_pods.run(), name="failed pods")
                 outages = record_outages(
                     self._store, cause=self._cause_of_outage, is_deciding=lambda: self.is_deciding, since=after
                 )
@@ -230,8 +251,8 @@ class Controller:
                 group.create_task(self._watch_orders(), name="orders")
                 await self._compare()
                 await self._await_lists()
-                log_start(self._state.registry)
-                self._leader.requests.read_unobserved(self.watches.unlisted())
+                log_start(list(self._workloads()))
+                self._read_unobserved()
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -239,22 +260,21 @@ class Controller:
                 group.create_task(reports.run(), name="budgets")
                 following = QuotasFromNodes(
                     self._store,
-                    self._nodes_and_pods,
+                    self.home.nodes_and_pods,
                     flavors=lambda: self.context.flavors,
                     leads=lambda: self.is_deciding,
                     faults=self.faults,
                     interval=self.quota_interval,
                 )
                 group.create_task(following.run(), name="quota from nodes")
-                group.create_task(self._provisioning.run(), name="provisioning")
-                self._provisioning.changed()
+                self._provisioning_changed()
                 await self._loop()
         finally:
             self._recovered.clear()
-            self.watches.take_back(self._uncompared | self._leader.objects(), self.inbox)
+            for site in sites:
+                site.give_back()
             self._timer.cancel()
             self._committer.work_log.flush()
-            await self._sender.close()
 
     async def _watch_orders(self) -> None:
         while True:
@@ -263,33 +283,37 @@ class Controller:
             self.inbox.wake()
             await self._orders_processed.wait()
 
-    def _new_sender(self) -> Sender:
-        return Sender(self._kinds, self._client, self.writer, self.events, self.inbox, self._committer.traces)
-
-    def _new_provisioning(self) -> Provisioning:
-        return Provisioning(
-            self._store, self._client, self.writer, self.events, self._kinds, self.context,
-            lambda: self._state.registry, self.faults,
-        )  # fmt: skip
+    def _begin(self) -> None:
+        """Begin a leadership with an empty state."""
+        self._shared = self._new_shared()
+        arrived = None
+        for site in self._sites.values():
+            site.begin(arrived, self._shared, self._committer.traces)
+            arrived = self.inbox.arrived
+        self._begun()
 
     def _reset(self) -> None:
-        self._leader = Leader(
-            kinds=self._kinds,
-            client=self._client,
-            watches=self.watches,
-            policy=self._policy,
-            inbox=self.inbox,
-            pod_waiter=self._pod_waiter,
-            nodes_and_pods=self._nodes_and_pods,
-            sender=self._sender,
-            events=self.events,
-            faults=self.faults,
-            clock=self._clock,
-        )
-        self._state = self._leader.state
+        """Replace the state by an empty one."""
+        self._shared = self._new_shared()
+        for site in self._sites.values():
+            site.reset(self._shared)
+        self._begun()
+
+    def _new_shared(self) -> Shared:
+        return Shared(Engine(self._policy.engine), Batch())
+
+    def _begun(self) -> None:
+        self._leader, self._state = self.home.leader, self.home.leader.state
+        self._scheduler = Scheduler([site.leader.reconciler for site in self._sites.values()])
         self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part)
-        if self._pod_obstacles is not None:
-            self._pod_obstacles.begin(self._leader.reconciler.readiness, self._leader.groups)
+
+    def _read_unobserved(self) -> None:
+        for site in self._sites.values():
+            site.leader.requests.read_unobserved(site.watches.unlisted())
+
+    def _provisioning_changed(self) -> None:
+        for site in self._sites.values():
+            site.provisioning.changed()
 
     async def _load(self) -> None:
         """Load all committed state once the database answers; after a failed write, once it can be written as well."""
@@ -316,28 +340,20 @@ class Controller:
         self._revision, self._queue_objects = loaded.revision, loaded.queue_objects
         for uid, error in loaded.faults.items():
             self.faults.report(f"the row of workload {uid}", error)
-        restore(
-            loaded, seeds, state=self._state, context=self.context, kinds=self._kinds, isolation=self._leader.isolation
-        )
-        self._nodes_and_pods.follow(self.context.flavors)
-        self._nodes_and_pods.report()
-        self._leader.reconciler.readiness.restored()
-        records = [tracked.record for tracked in self._state.registry]
+        leaders = {name: site.leader for name, site in self._sites.items()}
+        restore(loaded, seeds, leaders, namespaces=self.namespaces())
+        self.home.nodes_and_pods.follow(self.context.flavors)
+        self.home.nodes_and_pods.report()
+        for leader in leaders.values():
+            leader.reconciler.readiness.restored()
+        records = [tracked.record for tracked in self._workloads()]
         self.metrics.restored(records)
         self._committer.workload_events.begin(records, loaded.last_transition_at)
 
-    async def _compare(self, before: Registry | None = None) -> None:
-        """Compare stored workloads with observed objects. `before`: registry before a reload."""
-        for number, uid in enumerate(sources_first(self._uncompared, self._kinds), start=1):
-            self._state.now = self._clock()
-            kind, raw = self._uncompared.pop(uid)
-            self._leader.children.process(kind, orjson.loads(raw))
-            former = before.get(uid) if before is not None else None
-            if former is not None and (now := self._state.registry.get(uid)) is not None:
-                now.refused = former.refused
-            if number % COMPARE_BATCH == 0:
-                await asyncio.sleep(0)
-        self._leader.groups.update_due()
+    async def _compare(self, before: Mapping[str, Registry] | None = None) -> None:
+        """Compare stored workloads with observed objects. `before`: registries before a reload, by cluster."""
+        for name, site in self._sites.items():
+            await site.compare(None if before is None else before.get(name))
         self._isolate_failed()
 
     async def _await_lists(self) -> None:
@@ -350,27 +366,39 @@ class Controller:
 
     async def _reload(self) -> None:
         """Reload the state after a commit of unknown outcome: only what the database contains has been decided."""
-        before = self._state.registry
-        self._uncompared = self._uncompared | self._leader.objects()
+        before = {name: site.leader.state.registry for name, site in self._sites.items()}
+        for site in self._sites.values():
+            site.keep_objects()
         await asyncio.sleep(min(RETRY_INTERVAL * 2**self._failures, MAX_RETRY_INTERVAL))
         self._failures += 1
         await self._load()
         if self._undecidable:  # isolate the workloads with which decisions fail
-            suspects = undecidable(self.policy, self.context, self._queue_objects, before, now=self._clock)
+            suspects = undecidable(
+                self.policy,
+                self.namespaces(),
+                self._queue_objects,
+                chain.from_iterable(before.values()),
+                now=self._clock,
+            )
             async for tracked, error in suspects:
                 self.faults.note(tracked.uid, "" if tracked.seen is None else tracked.seen.resource_version, error)
         self._must_reload = self._undecidable = False
         await self._compare(before)
-        self._leader.requests.read_unobserved(self.watches.unlisted())
+        self._read_unobserved()
         log.info("deciding again")
 
     def _isolate_failed(self) -> bool:
         """Isolate the workloads that failed; return False if the state has to be reloaded for that."""
-        for uid in self._leader.isolation.settle() if self._leader.isolation.failures else ():
-            self._must_reload = True
-            if pause := self.faults.start_backoff(uid):
-                asyncio.get_running_loop().call_later(pause, self.inbox.put, Due(uid))
+        for site in self._sites.values():
+            isolation = site.leader.isolation
+            for uid in isolation.settle() if isolation.failures else ():
+                self._must_reload = True
+                if pause := self.faults.start_backoff(uid):
+                    asyncio.get_running_loop().call_later(pause, site.inbox.put, Due(uid))
         return not self._must_reload
+
+    def _failed(self, uid: str, error: Exception) -> None:
+        self._find(uid)[0].leader.isolation.failed(uid, error)
 
     async def _loop(self) -> None:
         while True:
@@ -401,12 +429,16 @@ class Controller:
         if not self._orders_processed.is_set():
             await self._process_orders()
         self._process_inbox()
-        self._leader.reconciler.handle_deadlines()
-        if self._state.dirty:
-            self._leader.requests.release_stopped()
+        leaders = [site.leader for site in self._sites.values()]
+        for leader in leaders:
+            leader.reconciler.handle_deadlines()
+            if leader.state.dirty:
+                leader.requests.release_stopped()
         if not self._isolate_failed():
             return
-        arrived, wanted = self._state.arrivals, self._state.quota_freed and self._state.has_waiting
+        arrived = sum(leader.state.arrivals for leader in leaders)
+        freed = any(leader.state.quota_freed for leader in leaders)
+        wanted = freed and self._shared.engine.waiting > arrived  # others than those that have just arrived
         pause = self._committer.batching.due_in(time.monotonic(), arrived=arrived, wanted=wanted)
         if pause > 0:
             self._timer.set(pause, self.inbox.wake)
@@ -419,29 +451,32 @@ class Controller:
 
     async def _decide_and_commit(self) -> None:
         """Run the engine on all changes, commit its decisions in one transaction, then send the requests."""
-        self._state.quota_freed, self._state.arrivals = False, 0
+        leaders = [site.leader for site in self._sites.values()]
+        for leader in leaders:
+            leader.state.quota_freed, leader.state.arrivals = False, 0
         began = time.perf_counter()
-        decisions = self._leader.scheduler.decide()
-        self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
+        decisions = self._scheduler.decide()
+        self._committer.decided(decisions, time.perf_counter() - began, self._shared.engine.cluster_queue_of)
         if not self._isolate_failed():
             return
         try:
             due_in = await self._committer.commit(
-                self._state.batch, self._leader.isolation, known=self._revision, epoch=self._epoch
+                self._shared.batch, self._failed, known=self._revision, epoch=self._epoch
             )
         except Unwritable:
             self._isolate_failed()
             raise
-        self._leader.requests.send_due()
-        self._provisioning.changed()
-        self._leader.ungating.changed(self._state.resized)
-        self._state.resized.clear()
-        self._leader.ungating.send_due()
+        for leader in leaders:
+            leader.requests.send_due()
+            leader.ungating.changed(leader.state.resized)
+            leader.state.resized.clear()
+            leader.ungating.send_due()
+        self._provisioning_changed()
         self._isolate_failed()
-        if self._state.dirty or self._state.batch.urgent:
+        if self._shared.batch.urgent or any(leader.state.dirty for leader in leaders):
             self.inbox.wake()
         await asyncio.sleep(0)  # let the requests be sent before the work below and the next cycle
-        for pause in (due_in, self._leader.scheduler.seconds_until_next(self._clock())):
+        for pause in (due_in, self._scheduler.seconds_until_next(self._clock())):
             if pause is not None:
                 self._timer.set(pause, self.inbox.wake)
 
@@ -450,7 +485,7 @@ class Controller:
 
         Nothing else changes meanwhile, and all that has happened is committed first: so memory and ledger agree.
         """
-        await self._committer.commit(self._state.batch, self._leader.isolation, known=self._revision, epoch=self._epoch)
+        await self._committer.commit(self._shared.batch, self._failed, known=self._revision, epoch=self._epoch)
         objects = await self._store.queues.list(Budget.kind)
         for event in await policy_seeds(self._store, self.policy, objects, now=self._state.now):
             if isinstance(event, BudgetsSpent):
@@ -458,8 +493,12 @@ class Controller:
 
     def _process_inbox(self) -> None:
         """Process the messages that are in the inbox now."""
-        self._state.now = self._clock()
-        self._leader.dispatcher.messages(self.inbox.take())
+        # Each `take` clears the common event: messages that come while others are processed must set it again.
+        taken = [(site.leader, site.inbox.take()) for site in self._sites.values()]
+        now = self._clock()
+        for leader, messages in taken:
+            leader.state.now = now
+            leader.dispatcher.messages(messages)
 
     async def _process_orders(self) -> None:
         """Process what other writers have committed since the last call, before Jobs that were submitted after it."""
@@ -467,12 +506,15 @@ class Controller:
         revision = self._store.revisions.newest_external
         versions = await self._store.queues.changes_since(self._revision)
         orders = await self._store.orders.since(self._revision)
-        self._state.now = self._clock()
-        self._leader.dispatcher.queue_objects(versions)
-        self._nodes_and_pods.follow(self.context.flavors)
-        if self._state.engine.lacks_history:
+        now = self._clock()
+        for site in self._sites.values():
+            site.leader.state.now = now
+            site.leader.dispatcher.queue_objects(versions)
+        self.home.nodes_and_pods.follow(self.context.flavors)
+        if self._shared.engine.lacks_history:
             await self._seed_policies()
-        self._leader.dispatcher.orders_and_checks(orders)
-        self._provisioning.changed()
+        for site in self._sites.values():
+            site.leader.dispatcher.orders_and_checks(orders)
+        self._provisioning_changed()
         self._revision = max(self._revision, revision)
         self._orders_processed.set()

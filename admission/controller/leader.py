@@ -1,10 +1,9 @@
-"""In-memory state and services of the leader, recreated whenever the state is loaded from the database."""
+"""In-memory state and services of the leader for one cluster, recreated when the state is loaded from the database."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.dispatch import Dispatcher
 from admission.controller.state.isolation import Isolation
 from admission.controller.state.leader_state import LeaderState
@@ -17,7 +16,6 @@ from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
 from admission.controller.workloads.ungating import Ungating
-from admission.engine import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,15 +25,24 @@ if TYPE_CHECKING:
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox
+    from admission.controller.state.leader_state import Batch
     from admission.controller.state.policy import Policy
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.sender import Sender
+    from admission.engine import Engine
     from admission.kinds.registry import Kinds
 
 
+class Shared(NamedTuple):
+    """What the states of all clusters of a leader have in common: they are decided about and committed together."""
+
+    engine: Engine
+    batch: Batch
+
+
 class Leader:
-    """Empty state of a leader, and the services that work on it. The arguments outlive it."""
+    """Empty state of a leader for one cluster, and the services that work on it. The arguments outlive it."""
 
     def __init__(
         self,
@@ -50,12 +57,14 @@ class Leader:
         sender: Sender,
         events: EventRecorder,
         faults: Faults,
+        shared: Shared,
         clock: Callable[[], float],
     ) -> None:
         self.inbox = inbox
-        self._kinds = kinds
-        self.state = LeaderState(Engine(policy.engine), clock=clock)
-        self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
+        self.kinds = kinds
+        self.context = watches.context
+        self.state = LeaderState(shared.engine, batch=shared.batch, clock=clock)
+        self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults, cluster=watches.context.cluster)
         environment = Environment(kinds, watches.context, policy.pods_ready, unlabelled=policy.unlabelled)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
@@ -84,7 +93,6 @@ class Leader:
             sender,
             faults,
         )
-        self.scheduler = Scheduler(self.reconciler)
 
     def objects(self) -> dict[str, StoredObject]:
         """Return all objects that were compared with stored workloads, by uid."""
@@ -92,6 +100,6 @@ class Leader:
             tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
             for tracked in self.state.registry
             if tracked.seen is not None and tracked.raw is not None
-            if not self._kinds.is_composed(tracked.record.workload)
+            if not self.kinds.is_composed(tracked.record.workload)
         }
         return self.children.objects() | self.groups.objects() | seen

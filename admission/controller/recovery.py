@@ -30,17 +30,16 @@ from typing import TYPE_CHECKING
 from admission.controller.state.leader_state import EndedWorkloads
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadPreempted
 from admission.model.names import listed
+from admission.model.workload import LOCAL
 from admission.store.records import State
 from admission.store.workloads.replay import ended_workloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from admission.controller.state.context import Context
-    from admission.controller.state.isolation import Isolation
-    from admission.controller.state.leader_state import LeaderState, Registry
+    from admission.controller.leader import Leader
+    from admission.controller.state.tracked import Tracked
     from admission.engine import PolicyEvent
-    from admission.kinds.registry import Kinds
     from admission.store.records import CheckRecord, LoadedState
 
 log = logging.getLogger(__name__)
@@ -49,19 +48,23 @@ log = logging.getLogger(__name__)
 def restore(
     loaded: LoadedState,
     seeds: Iterable[PolicyEvent],
+    leaders: Mapping[str, Leader],
     *,
-    state: LeaderState,
-    context: Context,
-    kinds: Kinds,
-    isolation: Isolation,
+    namespaces: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Fill an empty state with `loaded`, and the context with its queue objects; `seeds`: events for policies."""
-    context.forget_queue_objects()
-    for namespace in context.namespaces():
-        state.observe(NamespaceChanged(namespace, context.namespace_labels(namespace)))
+    """Fill the empty states of all clusters with `loaded`, and their contexts with its queue objects.
+
+    `seeds`: events for policies. `leaders`: by cluster, that of `LOCAL` first. `namespaces`: labels by name.
+    """
+    state, isolation = leaders[LOCAL].state, leaders[LOCAL].isolation
+    for leader in leaders.values():
+        leader.context.forget_queue_objects()
+    for namespace, labels in namespaces.items():
+        state.observe(NamespaceChanged(namespace, labels))
     for obj in loaded.queue_objects:
         with isolation.of_queue_object(obj.key):
-            context.update_queue_object(obj)
+            for leader in leaders.values():
+                leader.context.update_queue_object(obj)
             state.observe(QueueObjectChanged(obj))
     state.engine.settle(now=state.now)  # builds the cohort trees now, while they contain no workloads
     for seed in seeds:
@@ -72,23 +75,25 @@ def restore(
     checks: dict[str, list[CheckRecord]] = {}
     for check in loaded.checks:
         checks.setdefault(check.uid, []).append(check)
-    state.ended = EndedWorkloads(one.uid for one in loaded.recently_finished)
+    for leader in leaders.values():
+        leader.state.ended = EndedWorkloads(one.uid for one in loaded.recently_finished)
     for ended in ended_workloads(loaded):
         state.observe(ended)
     for record in loaded.workloads:
         uid = record.workload.uid
-        with isolation.of(uid):
-            is_on = kinds.of(record.workload) is not None
-            state.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
+        leader = leaders[record.workload.cluster]
+        with leader.isolation.of(uid):
+            is_on = leader.kinds.of(record.workload) is not None
+            leader.state.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
 
 
-def log_start(registry: Registry) -> None:
+def log_start(workloads: Sequence[Tracked]) -> None:
     """Log that decisions begin, and warn of running objects that are stopped first, because they hold no quota."""
-    total, holding = len(registry), sum(tracked.holds_quota for tracked in registry)
+    total, holding = len(workloads), sum(tracked.holds_quota for tracked in workloads)
     log.info("decides from now on, about %d workloads, of which %d hold quota", total, holding)
     names = sorted(
         tracked.record.workload.key
-        for tracked in registry
+        for tracked in workloads
         if tracked.record.state is State.PENDING and (seen := tracked.seen) is not None
         if not seen.suspended and seen.finished is None
     )

@@ -8,7 +8,7 @@ Times are seconds since the epoch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.model.frozen import frozen
 from admission.model.quantity import together
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.model.topology import TopologyAssignment, TopologyRequest
+
+
+LOCAL: Final = "local"
+"""Name of the cluster that Sluice runs in, or whose kubeconfig it was given: the only one unless others have joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,8 @@ class Workload:
     """Priority for its position in the ClusterQueue only, by an admin's order; None: `priority`."""
     rank_at: float | None = None
     """Time since when it counts as waiting for that position only, by an admin's order; None: `since`."""
+    cluster: str = LOCAL
+    """Name of the cluster that its object is in."""
 
     @property
     def since(self) -> float:

@@ -16,11 +16,10 @@ from admission.controller.workloads.plan import reference
 from admission.store.errors import ContradictsLedger, Unwritable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from admission.cluster.events import EventRecorder
     from admission.controller.state.faults import Faults
-    from admission.controller.state.isolation import Isolation
     from admission.controller.state.leader_state import Batch
     from admission.controller.workloads.failed_pods import FailedPods
     from admission.engine import Decisions
@@ -53,8 +52,14 @@ class Committer:
     """Commits and reports the leader's batches. One for the process: its counters outlast each leader's state."""
 
     def __init__(
-        self, store: Store, events: EventRecorder, faults: Faults, failed_pods: FailedPods, tracing: Tracing | None
+        self,
+        store: Store,
+        faults: Faults,
+        tracing: Tracing | None,
+        events: Callable[[str], EventRecorder],
+        failed_pods: Callable[[], Iterable[FailedPods]],
     ) -> None:
+        """`events`: returns the recorder of a cluster. `failed_pods`: returns those of all clusters."""
         self.batching = CommitBatching()
         self.traces = None if tracing is None else Traces(tracing)
         self.metrics = LeaderMetrics(None if tracing is None else tracing.exemplar)
@@ -74,12 +79,15 @@ class Committer:
         exemplar = None if self.traces is None else self.traces.decided(decisions, seconds)
         self._reports.append(partial(self.metrics.decided, decisions, seconds, queue_of, exemplar))
 
-    async def commit(self, batch: Batch, isolation: Isolation, *, known: int, epoch: int) -> float | None:
+    async def commit(
+        self, batch: Batch, failed: Callable[[str, Exception], None], *, known: int, epoch: int
+    ) -> float | None:
         """Commit the batch if it is due, else return the seconds until it is; None: it was written, or is empty.
 
-        `known`: revision up to which the leader has read what other writers changed. Raises StaleEpoch,
-        DatabaseUnavailable and DatabaseUnusable, and Unwritable if nothing was written. After any of them it is not
-        known whether the database matches the state in memory.
+        `failed`: called with the uid of a workload that could not be written, and why. `known`: revision up to which
+        the leader has read what other writers changed. Raises StaleEpoch, DatabaseUnavailable and DatabaseUnusable, and
+        Unwritable if nothing was written. After any of them it is not known whether the database matches the state in
+        memory.
         """
         if not batch.urgent:
             if batch.empty:
@@ -97,7 +105,7 @@ class Committer:
                 self.metrics.commit_seconds.observe(seconds, exemplar)
             self._written(changes)
         except Unwritable as error:
-            self._note_unwritten(error, isolation)
+            self._note_unwritten(error, failed)
             self._written(changes, unwritten=error.faults)
         self.batching.committed_at = time.monotonic()
         return None
@@ -110,7 +118,7 @@ class Committer:
             self.metrics.committed,
             self.work_log.committed,
             self.workload_events.committed,
-            self._failed_pods.committed,
+            *(each.committed for each in self._failed_pods()),
         )
         for report in reports:
             self._reports.append(partial(report, changes, unwritten=unwritten))
@@ -124,16 +132,18 @@ class Committer:
     def _record_event(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
         """Write an Event about a workload's object, and a log line if it explains why the workload does not run."""
         regarding = reference(record.workload)
-        self._events.record(regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion)
+        self._events(record.workload.cluster).record(
+            regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion
+        )
         if reason in REASONS_FOR_WAITING:  # the other reasons are logged by `WorkLog.committed`
             self.work_log.log_waiting(record, note)
 
-    def _note_unwritten(self, error: Unwritable, isolation: Isolation) -> None:
+    def _note_unwritten(self, error: Unwritable, failed: Callable[[str, Exception], None]) -> None:
         """Set aside the workloads that could not be written. Raises `error` if nothing was written."""
         for uid, cause in error.faults.items():
             # A contradiction to the ledger may come from outdated state in memory, which is reloaded: one retry.
             if not isinstance(error, ContradictsLedger) or self._faults.note_suspect(uid):
-                isolation.failed(uid, cause)
+                failed(uid, cause)
         if error.revision is None:
             raise error
         log.error("%s; the others were written", error)

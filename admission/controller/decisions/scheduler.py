@@ -1,4 +1,4 @@
-"""Decision round: runs the engine's cycles, and applies their decisions to the workloads one by one."""
+"""Decision round: runs the engine's cycles, and applies their decisions to the workloads of all clusters one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ from admission.model.errors import Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.triggers import Trigger
     from admission.engine.events import Admit, Decisions, Park
 
 REASONS_INTERVAL = 1.0
@@ -42,11 +47,11 @@ REASONS_PER_ROUND = 500
 class Scheduler:
     """Runs the decision cycles, like Kueue's scheduler, on the state of one leader."""
 
-    def __init__(self, reconciler: Reconciler) -> None:
-        self._reconciler = reconciler
-        self._state = reconciler.state
-        self._readiness = reconciler.readiness
-        self._isolated = reconciler.isolation.of
+    def __init__(self, reconcilers: Sequence[Reconciler]) -> None:
+        """`reconcilers`: one for each cluster, at least one; their states have one engine."""
+        self._reconcilers = reconcilers
+        self._engine = reconcilers[0].state.engine
+        self._one_at_a_time = reconcilers[0].readiness.one_at_a_time
         self._reviewed_at = 0.0
         """Time of the last review of reasons for waiting, by the monotonic clock."""
 
@@ -55,27 +60,23 @@ class Scheduler:
         decisions = self._settle()
         for admission in decisions.admitted:
             if not admission.workload.replaces:
+                reconciler, tracked = self._find(admission.workload.uid)
                 try:
-                    self._admit(admission)
+                    self._admit(admission, reconciler, tracked)
                 except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
-                    self._reconciler.isolation.failed(admission.workload.uid, error)
+                    reconciler.isolation.failed(admission.workload.uid, error)
         for eviction in decisions.evicted:
-            tracked = self._state.registry.get(eviction.workload.uid)
-            if tracked is not None and eviction.reason != SLICE_REPLACED:
-                with self._isolated(tracked.uid):
-                    self._reconciler.handle(tracked, EvictionDecided(eviction))
+            if eviction.reason != SLICE_REPLACED:
+                self._handle(eviction.workload.uid, EvictionDecided(eviction))
         for reassigned in decisions.reassigned:
-            if (tracked := self._state.registry.get(reassigned.workload.uid)) is not None:
-                with self._isolated(tracked.uid):
-                    self._reconciler.handle(tracked, PlacedAgain(reassigned.admission))
+            self._handle(reassigned.workload.uid, PlacedAgain(reassigned.admission))
         for unplaced in decisions.unplaced:
-            if (tracked := self._state.registry.get(unplaced.workload.uid)) is not None:
-                with self._isolated(tracked.uid):
-                    self._reconciler.handle(tracked, PodProblem(unplaced.message))
+            self._handle(unplaced.workload.uid, PodProblem(unplaced.message))
         for admission in decisions.admitted:
             if admission.workload.replaces:  # after the evictions: an evicted workload gets no more quota
-                with self._isolated(admission.workload.replaces):
-                    self._enlarge(admission)
+                reconciler, tracked = self._find(admission.workload.replaces)
+                with reconciler.isolation.of(admission.workload.replaces):
+                    self._enlarge(admission, reconciler, tracked)
         now = time.monotonic()
         if now >= self._reviewed_at + REASONS_INTERVAL:
             # Not in each round: a reason is not a decision, and a thousand Jobs of equal shape share one.
@@ -83,13 +84,28 @@ class Scheduler:
             self._store_reasons()
         return decisions
 
+    def _find(self, uid: str) -> tuple[Reconciler, Tracked | None]:
+        """Return a workload and the reconciler of its cluster; None, and that of any, if it is not known."""
+        for reconciler in self._reconcilers:
+            if (tracked := reconciler.state.registry.get(uid)) is not None:
+                return reconciler, tracked
+        return self._reconcilers[0], None
+
+    def _handle(self, uid: str, trigger: Trigger) -> None:
+        """Pass a trigger to a workload, if it is known."""
+        reconciler, tracked = self._find(uid)
+        if tracked is not None:
+            with reconciler.isolation.of(uid):
+                reconciler.handle(tracked, trigger)
+
     def seconds_until_next(self, now: float) -> float | None:
         """Return the seconds from `now` (Unix time, s) until the next round is due without new events; None: none is.
 
         A round is due for the engine's own timers, for deadlines of workloads, and for reasons that are not stored yet.
         """
-        engine, deadlines = self._state.engine, self._reconciler.deadlines
-        times = [at for at in (engine.wake_at(), deadlines.next() if deadlines.heap else None) if at is not None]
+        engine = self._engine
+        deadlines = [each.deadlines.next() for each in self._reconcilers if each.deadlines.heap]
+        times = [at for at in (engine.wake_at(), *deadlines) if at is not None]
         pauses = [min(max(min(times) - now, 0.0), MAX_PAUSE)] if times else []
         if engine.reasons_are_due:
             pauses.append(REASONS_INTERVAL)
@@ -97,54 +113,52 @@ class Scheduler:
 
     def _settle(self) -> Decisions:
         """Run the engine's cycles, with `waitForPodsReady.blockAdmission` if it is configured."""
-        engine, now = self._state.engine, self._state.now
-        if self._readiness.one_at_a_time:
-            return one_at_a_time(engine, now=now, blocked=self._readiness.blocked)
+        engine, now = self._engine, self._reconcilers[0].state.now
+        if self._one_at_a_time:
+            return one_at_a_time(engine, now=now, blocked=any(each.readiness.blocked for each in self._reconcilers))
         return engine.settle(now=now)
 
-    def _admit(self, decision: Admit) -> None:
+    def _admit(self, decision: Admit, reconciler: Reconciler, tracked: Tracked | None) -> None:
         """Admit a pending workload; undo the engine's decision if it is not pending any more, or cannot be started."""
-        tracked = self._state.registry.get(decision.workload.uid)
         if (
             tracked is None
             or tracked.record.state is not State.PENDING
             or (seen := tracked.seen) is None
             or (obj := tracked.object) is None
         ):
-            self._state.engine.forget(decision)
+            self._engine.forget(decision)
             return
         admission = decision.admission
         try:
-            start = StartPatch.of(seen, obj, admission, self._reconciler.environment.context.flavors)
+            start = StartPatch.of(seen, obj, admission, reconciler.environment.context.flavors)
         except Misconfigured as error:
-            self._state.engine.forget(decision)
-            self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
+            self._engine.forget(decision)
+            reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return
-        self._reconciler.handle(tracked, QuotaReserved(admission, start))
+        reconciler.handle(tracked, QuotaReserved(admission, start))
 
-    def _enlarge(self, decision: Admit) -> None:
+    def _enlarge(self, decision: Admit, reconciler: Reconciler, tracked: Tracked | None) -> None:
         """Enlarge an admitted workload: the engine has admitted the larger version, which replaces it."""
-        larger = decision.workload
-        tracked = self._state.registry.get(larger.replaces)
+        larger, state = decision.workload, reconciler.state
         if tracked is not None and tracked.larger == larger and may_take_over(tracked, decision.admission):
-            self._reconciler.handle(tracked, LargerAdmitted(decision.admission))
+            reconciler.handle(tracked, LargerAdmitted(decision.admission))
             return
-        self._state.observe(WorkloadGone(larger.uid))
+        state.observe(WorkloadGone(larger.uid))
         if tracked is not None and tracked.holds_quota:
-            change = WorkloadChange(tracked, now=self._state.now)
+            change = WorkloadChange(tracked, now=state.now)
             change.withdraw_larger()  # it is queued again when the object is seen next
             change.report_admitted()
-            self._state.apply(change)
+            state.apply(change)
 
     def _store_reasons(self) -> None:
         """Store the reasons for waiting that have changed."""
-        untried = WAITING if self._readiness.one_at_a_time else None
-        now = self._state.now
-        for park in self._state.engine.reasons(REASONS_PER_ROUND, isolated=self._isolated):
+        untried = WAITING if self._one_at_a_time else None
+        now = self._reconcilers[0].state.now
+        for park in self._engine.reasons(REASONS_PER_ROUND, isolated=self._isolated):
             if park.workload.replaces:
                 self._store_reason_of_larger(park)
                 continue
-            tracked = self._state.registry.get(park.workload.uid)
+            reconciler, tracked = self._find(park.workload.uid)
             # For a workload on hold the controller knows the reason better than the engine.
             if tracked is None or tracked.record.state is not State.PENDING or tracked.on_hold:
                 continue
@@ -152,10 +166,13 @@ class Scheduler:
             if untried is not None and park.reason == PENDING_EVALUATION and (tracked.record.not_before or 0.0) <= now:
                 reason = untried  # it was not tried because pods of an admitted workload are not ready
             if reason != (tracked.record.reason, tracked.record.message):
-                self._reconciler.handle(tracked, ReasonChanged(*reason))
+                reconciler.handle(tracked, ReasonChanged(*reason))
+
+    def _isolated(self, uid: str) -> AbstractContextManager[None]:
+        return self._find(uid)[0].isolation.of(uid)
 
     def _store_reason_of_larger(self, park: Park) -> None:
         """Store the reason why the larger version of an admitted workload is pending."""
-        tracked = self._state.registry.get(park.workload.replaces)
+        reconciler, tracked = self._find(park.workload.replaces)
         if tracked is not None and tracked.larger == park.workload:
-            self._reconciler.handle(tracked, LargerReasonChanged(park.reason, park.message))
+            reconciler.handle(tracked, LargerReasonChanged(park.reason, park.message))

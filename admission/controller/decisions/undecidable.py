@@ -10,9 +10,8 @@ from admission.engine.events import NamespaceChanged, QueueObjectChanged, Worklo
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from admission.controller.state.context import Context
     from admission.controller.state.tracked import Tracked
     from admission.engine import Policy
     from admission.engine.events import Event
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def events_of(
-    context: Context, objects: Iterable[QueueObject], workloads: Iterable[Tracked]
+    namespaces: Mapping[str, Mapping[str, str]], objects: Iterable[QueueObject], workloads: Iterable[Tracked]
 ) -> tuple[list[Event], list[Event]]:
     """Return the events that set up an engine: those of queues and admitted workloads, and one per pending workload."""
-    common: list[Event] = [NamespaceChanged(name, context.namespace_labels(name)) for name in context.namespaces()]
+    common: list[Event] = [NamespaceChanged(name, labels) for name, labels in namespaces.items()]
     common += map(QueueObjectChanged, objects)
     waiting: list[Event] = []
     for tracked in workloads:
@@ -80,16 +79,19 @@ def first_undecidable(
 
 async def undecidable(
     policy: Policy,
-    context: Context,
+    namespaces: Mapping[str, Mapping[str, str]],
     objects: Sequence[QueueObject],
     workloads: Iterable[Tracked],
     *,
     now: Callable[[], float],
 ) -> AsyncIterator[tuple[Tracked, Exception]]:
-    """Yield all workloads with which an engine fails, and their exceptions. Engines run in a worker thread."""
+    """Yield all workloads with which an engine fails, and their exceptions. Engines run in a worker thread.
+
+    `namespaces`: labels by name.
+    """
     suspects = {tracked.uid: tracked for tracked in workloads}
     while suspects:
-        common, waiting = events_of(context, objects, suspects.values())
+        common, waiting = events_of(namespaces, objects, suspects.values())
         found = await asyncio.to_thread(first_undecidable, policy, common, waiting, now=now())
         if found is None:
             return

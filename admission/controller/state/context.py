@@ -23,7 +23,7 @@ from admission.model.queues import (
     ResourceFlavor,
     WorkloadPriorityClass,
 )
-from admission.model.workload import Workload
+from admission.model.workload import LOCAL, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,6 +50,8 @@ class Context:
     def __init__(self, devices: Inventory | None = None) -> None:
         """`devices`: what ResourceClaims request; None: no devices count."""
         self.devices = devices or Inventory(DeviceRules())
+        self.cluster = LOCAL
+        """Name of the cluster of these objects."""
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
         self._namespaces: dict[str, NamespaceContext] = {}
         self._priority_classes: dict[str, int] = {}
@@ -266,6 +268,7 @@ def read(
         user=seen.user,
         max_seconds=max_seconds,
         terms=seen.terms,
+        cluster=context.cluster,
     )
     return Reading(workload, fault)
 

@@ -163,12 +163,14 @@ Message: TypeAlias = (
 class Inbox:
     """Queue of messages between two calls of `take`. `offer` blocks while it is full, `put` never does."""
 
-    def __init__(self, *, capacity: int = 2_000) -> None:
+    def __init__(self, arrived: asyncio.Event | None = None, *, capacity: int = 2_000) -> None:
+        """`arrived`: the event of another inbox: both wake the same leader, which then takes from both at once."""
         self._messages: list[Message] = []
         self._contexts: set[ContextChanged | DevicesChanged] = set()
         self._weight = 0
         self._capacity = capacity
-        self._arrived = asyncio.Event()
+        self.arrived = asyncio.Event() if arrived is None else arrived
+        """Set when a message has arrived, or `wake` was called, since `take`."""
         self._taken = asyncio.Event()
 
     def put(self, message: Message) -> None:
@@ -178,7 +180,7 @@ class Inbox:
                 return
             self._contexts.add(message)
         self._messages.append(message)
-        self._arrived.set()
+        self.arrived.set()
 
     async def offer(self, kind: Kind, changes: list[Change]) -> None:
         """Add changes of a watch; wait while the inbox is full: this throttles the connection and bounds the memory."""
@@ -194,16 +196,16 @@ class Inbox:
         return self._weight
 
     def wake(self) -> None:
-        self._arrived.set()
+        self.arrived.set()
 
     async def wait(self) -> None:
         """Wait until a message has arrived or `wake` was called."""
-        await self._arrived.wait()
+        await self.arrived.wait()
 
     def take(self) -> list[Message]:
         messages, self._messages = self._messages, []
         self._contexts = set()
         self._weight = 0
-        self._arrived.clear()
+        self.arrived.clear()
         self._taken.set()
         return messages

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 
 class Isolation:
-    """Catches exceptions of workloads for one `LeaderState`; `faults` outlasts that state."""
+    """Catches exceptions of workloads of one cluster, for one `LeaderState`; `faults` outlasts that state."""
 
-    def __init__(self, *, kinds: Kinds, state: LeaderState, faults: Faults) -> None:
+    def __init__(self, *, kinds: Kinds, state: LeaderState, faults: Faults, cluster: str) -> None:
         self._kinds = kinds
+        self._cluster = cluster
         self._state = state
         self.faults = faults
         """Failures of workloads since the start of the process."""
@@ -110,7 +111,9 @@ class Isolation:
                 return True
             if state.ended.has(uid, seen.resource_version):
                 return True
-            record = WorkloadRecord(_without_pod_sets(seen, self._kinds), State.PENDING, queued_at=self._state.now)
+            record = WorkloadRecord(
+                _without_pod_sets(seen, self._kinds, self._cluster), State.PENDING, queued_at=self._state.now
+            )
             tracked = Tracked(record=record)
         workload = replace(tracked.record.workload, pod_sets=(), priority=0, priority_class="", user="")
         tracked.change(workload=workload, reason=MISCONFIGURED, message=fault.message)
@@ -151,7 +154,7 @@ def _observe(kind: Kind, obj: Object) -> Observed:
         )
 
 
-def _without_pod_sets(seen: Observed, kinds: Kinds) -> Workload:
+def _without_pod_sets(seen: Observed, kinds: Kinds, cluster: str) -> Workload:
     return Workload(
         uid=seen.uid,
         namespace=seen.namespace,
@@ -162,4 +165,5 @@ def _without_pod_sets(seen: Observed, kinds: Kinds) -> Workload:
         pod_sets=(),
         kind=seen.kind.kind,
         api_version=kinds.api_version(seen.kind),
+        cluster=cluster,
     )

@@ -29,12 +29,13 @@ MAX_REMEMBERED: Final = 20_000
 
 
 class LeaderState:
-    """Registry, engine and batch, which `apply` changes together. `clock` returns Unix time in seconds."""
+    """Registry, engine and batch, which `apply` changes together; registry and requests are those of one cluster."""
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: Engine, *, batch: Batch | None = None, clock: Callable[[], float]) -> None:
+        """`engine` and `batch`: may be shared by the states of several clusters. `clock`: returns Unix time (s)."""
         self.engine = engine
         self.registry = Registry()
-        self.batch = Batch()
+        self.batch = Batch() if batch is None else batch
         self.dirty: dict[str, None] = {}
         """Uids of workloads for which a request may be due, in order (used as an ordered set)."""
         self.resized: dict[str, None] = {}
@@ -47,11 +48,6 @@ class LeaderState:
         self.clock = clock
         self.now = clock()
         """Time (Unix time, s) of all events of one iteration of the leader, which reads the clock once at its start."""
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether workloads wait for quota that have not arrived since the last cycle."""
-        return self.engine.waiting > self.arrivals
 
     def observe(self, event: Event) -> None:
         """Pass an event to the engine."""

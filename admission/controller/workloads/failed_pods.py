@@ -35,12 +35,13 @@ _PAGE_SIZE = 500
 
 
 class FailedPods:
-    """Adds what pods say to the outcomes of failed workloads, as long as `run` runs."""
+    """Adds what pods say to the outcomes of failed workloads of one cluster, as long as `run` runs."""
 
-    def __init__(self, store: Store, client: Client, kinds: Kinds) -> None:
+    def __init__(self, store: Store, client: Client, kinds: Kinds, *, cluster: str) -> None:
         self._store = store
         self._client = client
         self._kinds = kinds
+        self._cluster = cluster
         self._waiting: dict[tuple[str, str], list[str]] = defaultdict(list)
         """Uids of failed workloads by namespace, and the label of their pods that has the uid as its value."""
         self._are_waiting = asyncio.Event()
@@ -48,7 +49,8 @@ class FailedPods:
     def committed(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         """Note the workloads that have failed in a commit; `unwritten`: uids of workloads that were not written."""
         for record in changes.workloads:
-            if record.outcome == FAILED and record.workload.uid not in unwritten:
+            is_here = record.workload.cluster == self._cluster
+            if record.outcome == FAILED and is_here and record.workload.uid not in unwritten:
                 kind = self._kinds.of(record.workload)
                 if kind is not None and kind.pods_label and sum(map(len, self._waiting.values())) < _MOST:
                     self._waiting[record.workload.namespace, kind.pods_label].append(record.workload.uid)

@@ -1,0 +1,153 @@
+"""A site: one cluster, and everything that the controller has for it. `Controller` has one for each cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import orjson
+
+from admission.cluster.events import EventRecorder
+from admission.cluster.writer import Writer
+from admission.controller.intake.watches import ClusterWatches
+from admission.controller.leader import Leader
+from admission.controller.state.inbox import Inbox
+from admission.controller.workloads.failed_pods import FailedPods
+from admission.controller.workloads.nodes_and_pods import NodesAndPods
+from admission.controller.workloads.pod_obstacles import PodObstacles
+from admission.controller.workloads.pod_waiter import PodWaiter
+from admission.controller.workloads.provisioning import Provisioning
+from admission.controller.workloads.renderings import sources_first
+from admission.controller.workloads.sender import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.cluster.client import Client
+    from admission.controller.leader import Shared
+    from admission.controller.state.faults import Faults
+    from admission.controller.state.leader_state import Registry
+    from admission.controller.state.policy import Policy
+    from admission.controller.state.traces import Traces
+    from admission.controller.state.tracked import StoredObject
+    from admission.kinds.registry import Kinds
+    from admission.store.store import Store
+
+COMPARE_BATCH = 200
+"""Objects compared with their stored workloads before yielding to the event loop: some ms, for which webhooks wait."""
+
+
+class Site:
+    """Watches and Events for the lifetime of the process; inbox and requests of a leadership; state of a `Leader`."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: Store,
+        client: Client,
+        kinds: Kinds,
+        policy: Policy,
+        leads: Callable[[], bool],
+        faults: Faults,
+    ) -> None:
+        """`leads`: whether this replica certainly is the leader and has claimed the cluster."""
+        self.name = name
+        self.client = client
+        self.kinds = kinds
+        self.watches = ClusterWatches(client, kinds, faults, policy.devices)
+        self.context = self.watches.context
+        self.context.cluster = name
+        self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)
+        self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
+        self.failed_pods = FailedPods(store, client, kinds, cluster=name)
+        self._store = store
+        self._policy = policy
+        self._faults = faults
+        self._clock = store.now
+        self._uncompared: dict[str, StoredObject] = {}
+        """Observed objects that were not yet compared with their stored workloads, by uid."""
+        self.inbox: Inbox
+        self.nodes_and_pods: NodesAndPods
+        self.provisioning: Provisioning
+        self.leader: Leader
+        self._pod_waiter: PodWaiter
+        self._sender: Sender
+        self._pod_obstacles: PodObstacles | None
+
+    def begin(self, arrived: asyncio.Event | None, shared: Shared, traces: Traces | None) -> None:
+        """Begin a leadership with an empty state. `arrived`: wakes the leader; None: an event of its own."""
+        client = self.client
+        self.inbox = Inbox(arrived)
+        self._pod_waiter = PodWaiter(client, self.inbox)
+        self.nodes_and_pods = NodesAndPods(client, self.inbox)
+        self._sender = Sender(self.kinds, client, self.writer, self.events, self.inbox, traces)
+        self.provisioning = Provisioning(
+            self._store, client, self.writer, self.events, self.kinds, self.context,
+            lambda: self.leader.state.registry, self._faults,
+        )  # fmt: skip
+        self._pod_obstacles = None
+        self.reset(shared)
+
+    def reset(self, shared: Shared) -> None:
+        """Replace the state by an empty one, before it is loaded from the database."""
+        self.leader = Leader(
+            kinds=self.kinds,
+            client=self.client,
+            watches=self.watches,
+            policy=self._policy,
+            inbox=self.inbox,
+            pod_waiter=self._pod_waiter,
+            nodes_and_pods=self.nodes_and_pods,
+            sender=self._sender,
+            events=self.events,
+            faults=self._faults,
+            shared=shared,
+            clock=self._clock,
+        )
+        if self._pod_obstacles is not None:
+            self._pod_obstacles.begin(self.leader.reconciler.readiness, self.leader.groups)
+
+    def take_over(self) -> None:
+        """Take the watched objects, to be compared; further changes of them come to the inbox."""
+        self._uncompared = self.watches.hand_over(self.inbox)
+
+    def give_back(self) -> None:
+        """Let the watches store the objects for the next leadership."""
+        self.watches.take_back(self._uncompared | self.leader.objects(), self.inbox)
+
+    async def run(self) -> None:
+        """Send requests and poll pods, until cancelled."""
+        readiness, groups = self.leader.reconciler.readiness, self.leader.groups
+        obstacles = self._pod_obstacles = PodObstacles(
+            self.client, self.inbox, readiness, groups, flavors=self.context.flavors, clock=self._clock
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.writer.run(), name="writer")
+                group.create_task(self.events.run(), name="events")
+                group.create_task(self._pod_waiter.run(), name="pod waiter")
+                group.create_task(self.nodes_and_pods.run(), name="nodes and pods")
+                group.create_task(obstacles.run(), name="pod obstacles")
+                group.create_task(self.failed_pods.run(), name="failed pods")
+                group.create_task(self.provisioning.run(), name="provisioning")
+        finally:
+            await self._sender.close()
+
+    async def compare(self, before: Registry | None = None) -> None:
+        """Compare stored workloads with observed objects. `before`: registry before a reload."""
+        state = self.leader.state
+        for number, uid in enumerate(sources_first(self._uncompared, self.kinds), start=1):
+            state.now = self._clock()
+            kind, raw = self._uncompared.pop(uid)
+            self.leader.children.process(kind, orjson.loads(raw))
+            former = before.get(uid) if before is not None else None
+            if former is not None and (now := state.registry.get(uid)) is not None:
+                now.refused = former.refused
+            if number % COMPARE_BATCH == 0:
+                await asyncio.sleep(0)
+        self.leader.groups.update_due()
+
+    def keep_objects(self) -> None:
+        """Keep the objects of the present state, to be compared with the next one."""
+        self._uncompared = self._uncompared | self.leader.objects()
