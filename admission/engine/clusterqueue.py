@@ -251,21 +251,18 @@ class ClusterQueue:
             add_usage(self.node, fr, amount)
 
     def recount(self, held: Held) -> None:
-        """Add a workload's usage again that `uncount` has removed from the same trees."""
+        """Add a workload's usage again that `uncount` has removed from the same tree."""
         assert self.node is not None
         for fr, amount in held.amounts:
             add_usage(self.node, fr, amount)
+
+    def charge_places(self, held: Held, sign: int) -> None:
+        """Add (1) or remove (-1) a workload's usage in the trees of topologies, for a part of a cycle."""
         if held.placed and self.topologies is not None:
-            self.topologies.charge(held.placed, 1)
+            self.topologies.charge(held.placed, sign)
 
     def uncount(self, held: Held) -> None:
-        """Remove a workload's usage from the quota tree, and from the trees of topologies, until `recount`."""
-        if held.placed and self.topologies is not None:
-            self.topologies.charge(held.placed, -1)
-        self.release(held)
-
-    def release(self, held: Held) -> None:
-        """Remove a workload's usage from the quota tree for good."""
+        """Remove a workload's usage from the quota tree, until `recount` or for good."""
         assert self.node is not None
         for fr, amount in held.amounts:
             remove_usage(self.node, fr, amount)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from admission.engine.tree import add_usage, fits, remove_usage
-from admission.engine.victims import without
+from admission.engine.victims import without_quota
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class Entry:
     def fits_without(self, victims: Mapping[str, Held]) -> bool:
         """Whether it fits without the usage of its own targets and of those of the cycle so far (Kueue's `fits`)."""
         gone = {**victims, **{target.held.workload.uid: target.held for target in self.targets}}
-        with without(gone.values()):
+        with without_quota(gone.values()):
             return fits(self.node, self.assignment.usage)
 
     def is_placed_without(self, victims: Mapping[str, Held], ignored: str = "") -> bool:
@@ -78,8 +78,8 @@ class Entry:
         if topologies is None or not self.assignment.placed:
             return True
         gone = {**victims, **{target.held.workload.uid: target.held for target in self.targets}}
-        with without(gone.values()):
-            return topologies.holds(self.assignment.placed, ignored=ignored)
+        freed = (pods for held in gone.values() if held.queue.topologies is not None for pods in held.placed)
+        return topologies.holds(self.assignment.placed, freed, ignored=ignored)
 
     def fits_beside(self, cycle_usage: Sequence[tuple[Node, int, int]]) -> bool:
         """Whether it fits while the cycle's targets still hold quota, and the heads that wait for them do not yet.

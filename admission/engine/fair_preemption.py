@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.fair import Share, Shares, share
 from admission.engine.tree import add_usage, borrows_with, fits, remove_usage
-from admission.engine.victims import Preemptor, Taking, Target, fill_back, ordered, permitted
+from admission.engine.victims import Preemptor, Taking, Target, ordered, permitted
 from admission.engine.vocabulary import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
@@ -52,19 +52,10 @@ def fair(domain: Domain, preemptor: Preemptor, strategies: Sequence[Strategy]) -
     for fr, amount in preemptor.requests.items():  # shares are compared with the incoming workload added
         add_usage(preemptor.node, fr, amount)
     found = search.first_pass(strategies[0]) or (len(strategies) > 1 and search.second_pass(strategies[1]))
+    targets = search.taking.end(found=found)
     for fr, amount in preemptor.requests.items():
         remove_usage(preemptor.node, fr, amount)
-    targets = search.taking.targets
-    if found:
-        steady = preemptor.placing is not None and preemptor.placing.steady
-        targets = fill_back(targets, lambda: _fits(preemptor), steady=steady)
-    for target in targets:
-        target.held.queue.recount(target.held)
-    return targets if found else []
-
-
-def _fits(preemptor: Preemptor) -> bool:
-    return _has_quota(preemptor) and (preemptor.placing is None or preemptor.placing.fits())
+    return targets
 
 
 def _has_quota(preemptor: Preemptor) -> bool:
@@ -111,7 +102,7 @@ class _Search:
                     if self._take(Target(held, node, IN_COHORT_FAIR_SHARING)):
                         return True
                     break  # shares have changed, and another ClusterQueue may have the highest one now
-        return self.taking.suffice()
+        return False
 
     def second_pass(self, strategy: Strategy) -> bool:
         """Take at most one more candidate of each ClusterQueue; return whether it fits then (`runSecondFsStrategy`)."""
@@ -127,7 +118,7 @@ class _Search:
             if may and self._take(Target(held, node, IN_COHORT_FAIR_SHARING)):
                 return True
             ordering.drop(node)
-        return self.taking.suffice()
+        return False
 
     def _all(self, queue: ClusterQueue) -> list[Held]:
         known = self._candidates.get(queue)

@@ -18,7 +18,7 @@ from admission.engine.tree import (
     lowest_subtree,
     within_quota,
 )
-from admission.engine.victims import Placing, Preemptor, Taking, Target, fill_back, ordered, permitted
+from admission.engine.victims import Placing, Preemptor, Taking, Target, ordered, permitted
 from admission.engine.vocabulary import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
@@ -180,22 +180,13 @@ def _attempt(preemptor: Preemptor, candidates: list[Candidate], *, may_borrow: b
             return False
         return fits(node, preemptor.requests)
 
-    placing = preemptor.placing
-    taking = Taking(enough, placing)
+    taking = Taking(enough, preemptor.placing)
     found = any(
         taking.take(Target(candidate.held, candidate.node, _REASONS[candidate.variant]))
         for candidate in candidates
         if _valid(candidate, preemptor, may_borrow=may_borrow)
     )
-    found = found or taking.suffice()
-    targets = taking.targets
-    if found and placing is None:
-        targets = fill_back(targets, enough)
-    elif found and placing is not None:
-        targets = fill_back(targets, lambda: enough() and placing.fits(), steady=placing.steady)
-    for target in targets:
-        target.held.queue.recount(target.held)
-    return targets if found else []
+    return taking.end(found=found)
 
 
 def _valid(candidate: Candidate, preemptor: Preemptor, *, may_borrow: bool) -> bool:

@@ -311,7 +311,7 @@ class Registry:
         self._drop(held)
         queue.generation += 1
         if queue.node is not None:
-            queue.release(held)
+            queue.uncount(held)
         self.mark_dirty(queue)
         if (domain := self.forest.domain_of.get(queue)) is not None:
             domain.freed = True

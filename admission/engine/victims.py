@@ -9,7 +9,7 @@ import re
 from contextlib import contextmanager
 from functools import cmp_to_key
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from admission.engine.events import Evict
 from admission.engine.vocabulary import FOREIGN, PREEMPTED, PREEMPTION_TEXTS
@@ -56,13 +56,14 @@ def _path(node: Node) -> str:
     return "".join(f"/{ancestor.name}" for ancestor in reversed((node, *node.path)))
 
 
-class Placing(NamedTuple):
+class Placing(Protocol):
     """Whether a workload can be placed by topology, beside quota."""
 
-    fits: Callable[[], bool]
-    """Whether it can at the present usage."""
-    steady: bool
-    """Whether it still can when even less is used."""
+    def change(self, held: Held, *, gone: bool) -> None:
+        """Count an admitted workload no more if it is gone, and again otherwise."""
+
+    def fits(self) -> bool:
+        """Whether the workload can be placed beside those that are counted."""
 
 
 class Preemptor(NamedTuple):
@@ -150,7 +151,18 @@ def ordered(
 
 @contextmanager
 def without(gone: Collection[Held]) -> Iterator[None]:
-    """Context manager that removes the usage of these workloads from the tree, and adds it again at the end."""
+    """Context manager that removes the usage of these workloads from the trees, and adds it again at the end."""
+    with without_quota(gone):
+        for held in gone:
+            held.queue.charge_places(held, -1)
+        yield
+        for held in gone:
+            held.queue.charge_places(held, 1)
+
+
+@contextmanager
+def without_quota(gone: Collection[Held]) -> Iterator[None]:
+    """Context manager that removes the usage of these workloads from the quota tree alone."""
     for held in gone:
         held.queue.uncount(held)
     yield
@@ -159,82 +171,61 @@ def without(gone: Collection[Held]) -> Iterator[None]:
 
 
 class Taking:
-    """Targets that are taken one after the other until the workload fits; their usage is removed from the trees.
-
-    To try whether a workload can be placed takes far longer than to compare quota. If that is steady, it is tried after
-    ever more targets, and those that were taken too many are given back.
-    """
+    """Targets that are taken one after the other until the workload fits; their usage is removed meanwhile."""
 
     def __init__(self, enough: Callable[[], bool], placing: Placing | None) -> None:
         """`enough`: whether quota suffices at the present usage."""
         self.targets: list[Target] = []
         self._enough = enough
         self._placing = placing
-        self._refused = 0
-        """Number of targets for which it is known that they do not suffice."""
-        self._pause = 1
-        """Number of targets to be taken before the next try."""
 
     def take(self, target: Target) -> bool:
-        """Take one more target; return whether it is known that they suffice now."""
-        target.held.queue.uncount(target.held)
+        """Take one more target; return whether they suffice now."""
+        self._count(target, gone=True)
         self.targets.append(target)
-        if not self._enough():
-            self._refused = len(self.targets)
-            return False
-        return len(self.targets) - self._refused >= self._pause and self.suffice()
+        return self._fits()
 
-    def suffice(self) -> bool:
-        """Whether the targets suffice; then only as many of the first ones are left as are needed."""
-        number = len(self.targets)
-        if number == self._refused:
-            return False
-        if self._placing is None:
-            return True
-        if not self._placing.fits():
-            self._refused = number
-            self._pause = 2 * self._pause if self._placing.steady else 1
-            return False
-        while number - self._refused > 1:
-            middle = (self._refused + number) // 2
-            for target in self.targets[middle:number]:
-                target.held.queue.recount(target.held)
-            if self._placing.fits():
-                del self.targets[middle:]
-                number = middle
-            else:
-                for target in self.targets[middle:number]:
-                    target.held.queue.uncount(target.held)
-                self._refused = middle
-        return True
+    def end(self, *, found: bool) -> list[Target]:
+        """Return the targets that are needed, none if they do not suffice, with the usage as it was before all."""
+        targets = fill_back(self.targets, self._fits, self._count) if found else self.targets
+        for target in targets:
+            self._count(target, gone=False)
+        return targets if found else []
+
+    def _fits(self) -> bool:
+        return self._enough() and (self._placing is None or self._placing.fits())
+
+    def _count(self, target: Target, *, gone: bool) -> None:
+        change_usage(target, gone=gone)
+        if self._placing is not None:
+            self._placing.change(target.held, gone=gone)
 
 
-def fill_back(targets: list[Target], fit: Callable[[], bool], *, steady: bool = False) -> list[Target]:
+def change_usage(target: Target, *, gone: bool) -> None:
+    """Remove the usage of a target from the quota tree, or add it again."""
+    if gone:
+        target.held.queue.uncount(target.held)
+    else:
+        target.held.queue.recount(target.held)
+
+
+class Count(Protocol):
+    """Counts a target no more if it is gone, and again otherwise."""
+
+    def __call__(self, target: Target, *, gone: bool) -> None: ...
+
+
+def fill_back(targets: list[Target], fit: Callable[[], bool], count: Count = change_usage) -> list[Target]:
     """Drop targets whose eviction is not needed, from the last but one to the first (Kueue's `fillBackWorkloads`).
 
-    The usage of all `targets` must be removed from the tree; of the targets returned it still is. The order of the
-    targets changes as in Kueue: the last one takes the place of a dropped one. `steady`: if the workload does not fit
-    it does not fit either when more is used; so several targets are tried at once.
+    None of the `targets` may be counted; of the targets returned none is either. The order of the targets changes as in
+    Kueue: the last one takes the place of a dropped one.
     """
-    index, size = len(targets) - 2, 1
-    refused = -1
-    """The first of the targets, up to `index`, that cannot all be dropped; -1: that is not known of any."""
-    while index >= 0:
-        if index == refused:
-            index, size, refused = index - 1, 1, -1
-            continue
-        size = min(size, index - refused)
-        several = targets[index - size + 1 : index + 1]
-        for target in several:
-            target.held.queue.recount(target.held)
+    for index in range(len(targets) - 2, -1, -1):
+        count(targets[index], gone=False)
         if fit():
-            for _ in several:
-                targets[index] = targets[-1]
-                targets.pop()
-                index -= 1
-            size = 1 if not steady else 2 * size if refused < 0 else max(1, (index - refused + 1) // 2)
+            targets[index] = targets[-1]
+            targets.pop()
         else:
-            for target in several:
-                target.held.queue.uncount(target.held)
-            refused, size = index - size + 1, max(1, size // 2)
+            count(targets[index], gone=True)
     return targets

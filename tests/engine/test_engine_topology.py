@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from admission.engine.topology.counting import requests_of
@@ -18,6 +18,7 @@ from admission.engine.topology.nodes import NodeState, PodRules
 from admission.engine.topology.placement import NO_LEVEL, Placed, Question, Rules, place
 from admission.engine.topology.replacement import beyond, replace_node, resize
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
+from admission.engine.topology.trial import Room
 from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
 from admission.model.workload import Requirement
 
@@ -196,6 +197,37 @@ def test_pods_stay_where_they_are_when_more_are_added(nodes, asked, more):
     if asked.request.required:
         level = LEVELS.index(asked.request.required) + 1
         assert len({tree.leaves[values].values[:level] for values in counts}) == 1
+
+
+@given(
+    st.lists(node, min_size=1, max_size=10),
+    st.lists(question, min_size=1, max_size=8),
+    question,
+    rules,
+    st.lists(st.integers(0, 7), max_size=20),
+)
+def test_room_without_some_workloads_is_that_of_the_tree_without_them(nodes, questions, asked, rules, moves):
+    world = World(rules)
+    for each in nodes:
+        world.topologies.node_changed(each)
+    for each in questions:
+        world.apply("place", each)
+    assume(isinstance(world.ask(asked._replace(empty=True)), Placed))
+    room = Room(world.topologies.trees["f"], asked, rules)
+    parts = [[room.part(pods) for pods in held] for held in world.held]
+    gone: set[int] = set()
+    for at in moves:
+        if at < len(parts):
+            gone ^= {at}
+            sign = 1 if at in gone else -1
+            for part in parts[at]:
+                room.change(part, sign)
+            world.topologies.charge(world.held[at], -sign)
+        fits = isinstance(world.ask(asked), Placed)
+        if asked.leader is None and not rules.balanced:
+            assert room.suffices() == fits
+        else:
+            assert room.suffices() or not fits
 
 
 def test_usage_on_a_node_that_was_away_counts_again():

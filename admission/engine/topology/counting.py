@@ -259,6 +259,10 @@ class Counts:
             line.move(at)
         return changed
 
+    def is_excluded(self, number: int) -> bool:
+        """Whether the pods cannot run on the leaf of this number, however much is free there."""
+        return self._verdicts is not None and bool(self._verdicts.excluded[self._verdicts.kinds.of[number]])
+
     def line(self, level: int) -> Line:
         """Return the domains of a level in the order of what they hold; the demand has no leader."""
         found = self._lines.get(level)

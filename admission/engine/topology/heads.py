@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from admission.engine.assignment import Mode
 from admission.engine.clusterqueue import PODS
 from admission.engine.topology.workloads import Placer
-from admission.engine.victims import Placing, without
+from admission.engine.victims import without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def targets_of(assignment: Assignment, search: Callable[[], Search], placer: Pla
     placer.complete(assignment)
     if assignment.mode is not Mode.PREEMPT:
         return []
-    targets = search().targets(assignment, Placing(lambda: placer.fits(assignment), placer.is_steady(assignment)))
+    targets = search().targets(assignment, placer.trial(assignment))
     if targets:
         with without([target.held for target in targets]):
             placer.place_now(assignment)

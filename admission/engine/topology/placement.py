@@ -77,12 +77,6 @@ def place(tree: Tree, question: Question, rules: Rules) -> Placed | str:
     return Search(tree, question, rules, searched, layers).run()
 
 
-def can_place(tree: Tree, question: Question, rules: Rules) -> bool:
-    """Whether there is a placement; for rules that spread nothing evenly (`balanced`)."""
-    levels = levels_of(tree, question.request)
-    return not isinstance(levels, str) and Search(tree, question, rules, *levels, explained=False).succeeds()
-
-
 def levels_of(tree: Tree, request: TopologyRequest | None) -> tuple[int, tuple[tuple[int, int], ...]] | str:
     """Return the searched level, and (level, size) of each layer of slices; or what is wrong with the request."""
     levels = tree.levels
@@ -117,6 +111,25 @@ def levels_of(tree: Tree, request: TopologyRequest | None) -> tuple[int, tuple[t
     return searched, tuple(layers)
 
 
+def demand_of(
+    tree: Tree, question: Question, rules: Rules, layers: tuple[tuple[int, int], ...], within: Values = ()
+) -> Demand:
+    """Return what has to be counted for a pod set in slices of these layers, (level, size) of each."""
+    units = [1] * (len(tree.levels) + 1)
+    for (above, _), (level, size) in pairwise(layers):
+        units[above + 1 : level + 1] = [size] * (level - above)
+    pods = question.pods
+    return Demand(
+        question.requests,
+        pods if rules.prefers or not pods.preferences else replace(pods, preferences=()),
+        question.leader,
+        *layers[0],
+        tuple(units),
+        question.empty,
+        within,
+    )
+
+
 class Search:
     """The search for the domains of one pod set.
 
@@ -131,35 +144,19 @@ class Search:
         searched: int,
         layers: tuple[tuple[int, int], ...],
         within: Values = (),
-        *,
-        explained: bool = True,
     ) -> None:
         self._tree = tree
-        self._explained = explained
         self._question = question
         self._rules = rules
         self._searched = searched
         self._layers = layers
         self._slice_level, self._size = layers[0]
-        units = [1] * (len(tree.levels) + 1)
-        for (above, _), (level, size) in pairwise(layers):
-            units[above + 1 : level + 1] = [size] * (level - above)
-        self._units = tuple(units)
         request = question.request
         self._required = bool(request is not None and request.required)
         self._unconstrained = request is None or not (request.required or request.preferred)
         self._least_free = self._unconstrained and rules.mixed
-        pods = question.pods
-        self._demand = Demand(
-            question.requests,
-            pods if rules.prefers or not pods.preferences else replace(pods, preferences=()),
-            question.leader,
-            self._slice_level,
-            self._size,
-            self._units,
-            question.empty,
-            within,
-        )
+        self._demand = demand_of(tree, question, rules, layers, within)
+        self._units = self._demand.units
         self._counts: Counts
         self._ranks: list[int] = []
 
@@ -180,11 +177,6 @@ class Search:
             return found
         level, chosen = found
         return self._placed(self._descend(level, chosen, wanted, leader=leader))
-
-    def succeeds(self) -> bool:
-        """Whether there is a placement: as `run` without choosing below the searched level."""
-        wanted, leader = self._question.number // self._size, self._question.leader is not None
-        return self._look() and not isinstance(self._choose(self._searched, wanted, leader=leader), str)
 
     def _look(self) -> bool:
         """Count what fits; return whether there are any domains."""
@@ -235,8 +227,7 @@ class Search:
                 smallest = min(alone, key=lambda d: (beside[d.number], pods[d.number], ranks[d.number]))
                 return level, [smallest]
             if self._required:
-                best = self._by_leader(domains)[0] if self._explained else domains[0]
-                return self._failure(slices[best.number], wanted)
+                return self._failure(slices[self._by_leader(domains)[0].number], wanted)
             if self._unconstrained or not level:
                 break
             level -= 1
@@ -379,8 +370,6 @@ class Search:
 
     def _failure(self, fitting: int, wanted: int) -> str:
         tree = self._tree
-        if not self._explained:
-            return ""
         if len(self._layers) > 1:
             text = f'topology "{tree.topology}" doesn\'t allow to fit; {"; ".join(self._fitting_by_layer())}'
         else:

@@ -212,8 +212,8 @@ class Topologies:
                     add(leaf.free, amounts, -count * sign)
                     tree.changes.note(leaf)
 
-    def holds(self, pods: Iterable[PlacedPods], *, ignored: str = "") -> bool:
-        """Whether every assigned domain exists and has room for its pods at the present usage.
+    def holds(self, pods: Iterable[PlacedPods], freed: Iterable[PlacedPods] = (), *, ignored: str = "") -> bool:
+        """Whether every assigned domain exists and has room for its pods at the present usage without `freed`.
 
         `ignored` is a resource that is not looked at.
         """
@@ -221,6 +221,10 @@ class Topologies:
         for flavor, assignment, requests in pods:
             for values, count in assignment.domains:
                 add(wanted.setdefault((flavor, values), {}), dict(requests), count)
+        for flavor, assignment, requests in freed:
+            for values, count in assignment.domains:
+                if (amounts := wanted.get((flavor, values))) is not None:
+                    add(amounts, {name: amount for name, amount in requests if name in amounts}, -count)
         for (flavor, values), amounts in wanted.items():
             tree = self.trees.get(flavor)
             leaf = tree.leaves.get(values) if tree is not None else None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from admission.engine.assignment import Mode
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import PodRules
-from admission.engine.topology.placement import Placed, Question, can_place, place
+from admission.engine.topology.placement import Placed, Question, place
 from admission.engine.topology.replacement import beyond, resize
 from admission.engine.topology.state import PlacedPods
+from admission.engine.topology.trial import Room, Trial
 from admission.engine.vocabulary import NO_TREE, Unplaced, several_trees
 
 if TYPE_CHECKING:
@@ -88,27 +89,30 @@ class Placer:
                 choices = {name: choice._replace(mode=Mode.PREEMPT) for name, choice in result.choices.items()}
                 assignment.pod_sets[index] = result._replace(choices=choices)
 
-    def fits(self, assignment: Assignment) -> bool:
-        """Whether the workload can be placed at the present usage."""
-        alone = self._alone(assignment)
-        if alone is None:
-            return not isinstance(self.search(assignment, empty=False), tuple)
-        (flavor,) = self._flavors(assignment, [alone])
-        question = self._question(flavor, assignment, alone, empty=False)
-        return can_place(self._topologies.trees[flavor], question, self._topologies.rules)
-
-    def is_steady(self, assignment: Assignment) -> bool:
-        """Whether it certainly still fits if even less is used."""
-        return self._alone(assignment) is not None
-
-    def _alone(self, assignment: Assignment) -> int | None:
-        """Return the only pod set to be placed, by index.
-
-        None: there are several, which may get into each other's way, or the place is not only a matter of room.
-        """
+    def trial(self, assignment: Assignment) -> Trial:
+        """Return what tells whether the workload can be placed without some of those that are placed now."""
         groups = [*self._groups(assignment)]
+        # Several pod sets may get into each other's way, and other places are not only a matter of room.
         simple = len(groups) == 1 and len(groups[0]) == 1 and not self._present and not self._topologies.rules.balanced
-        return groups[0][0] if simple else None
+        return Trial(
+            self._topologies,
+            lambda: self._rooms(assignment, groups),
+            None if simple else lambda: not isinstance(self.search(assignment, empty=False), tuple),
+        )
+
+    def _rooms(self, assignment: Assignment, groups: list[list[int]]) -> Iterator[tuple[str, Room]]:
+        """Yield the room that pods need beside their leader and other pod sets, unless some of them stay in place."""
+        for indices in groups:
+            (flavor,) = self._flavors(assignment, indices)
+            workers = self._workers(assignment, indices)
+            if self._pod_sets[workers].name not in self._present:
+                question = self._question(flavor, assignment, workers, empty=False)
+                yield flavor, Room(self._topologies.trees[flavor], question, self._topologies.rules)
+
+    @staticmethod
+    def _workers(assignment: Assignment, indices: Sequence[int]) -> int:
+        """Return which pod set of a group has the workers: that with more pods, with equal numbers the first one."""
+        return max(indices, key=lambda index: (assignment.pod_sets[index].pods, -index))
 
     def _question(self, flavor: str, assignment: Assignment, index: int, *, empty: bool) -> Question:
         pod_set = self._pod_sets[index]
@@ -203,9 +207,7 @@ class Placer:
     def _search_group(
         self, flavor: str, assignment: Assignment, indices: Sequence[int], *, empty: bool
     ) -> dict[int, PlacedPods] | str:
-        counts = [assignment.pod_sets[index].pods for index in indices]
-        # The pod set with fewer pods is the leader; with equal numbers the second one.
-        workers = max(range(len(indices)), key=lambda at: (counts[at], -at))
+        workers = indices.index(self._workers(assignment, indices))
         leader = next((at for at in range(len(indices)) if at != workers), None)
         leader_requests = requests_of(self._pod_sets[indices[leader]].beside_devices) if leader is not None else None
         question = self._question(flavor, assignment, indices[workers], empty=empty)._replace(leader=leader_requests)
