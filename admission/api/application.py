@@ -30,6 +30,7 @@ from admission.api.probes import Probes, no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WHAT_IFS, WORKLOADS
 from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
+from admission.api.resources.calendars import Calendars
 from admission.api.resources.cancellations import Cancellations
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
@@ -241,7 +242,10 @@ def _add_resources(
     workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, lookup, now=now)
     app.router.add_get("/session/workloads", WorkloadSearch(store, rights, workloads, now=now).get)
     explanations = Explanations(store, lookup, engines, estimate_of)
+    calendars = Calendars(store, engines)
     subresources: dict[tuple[str, str, str], Handler] = {
+        ("clusterqueues", "calendar", "get"): calendars.of_cluster_queue,
+        ("cohorts", "calendar", "get"): calendars.of_cohort,
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
         ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,
         ("workloads", "cancel", "create"): cancellations.create,

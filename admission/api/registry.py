@@ -100,11 +100,14 @@ WHAT_IFS: Final = Resource("whatifs", "WhatIf", namespaced=False, verbs=("create
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS, WHAT_IFS)
 """Resources whose objects have no names to give on a command line: they are computed, or only listed."""
 
+CALENDAR_PREVIEW: Final = "CalendarPreview"
+"""Kind of the response of `clusterqueues/calendar` and `cohorts/calendar`."""
 CANCELLATION: Final = "Cancellation"
 """Kind of the request and of the response of `workloads/cancel`."""
 
 SUBRESOURCES: Final = (
     Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
+    *(Subresource(plural, "calendar", CALENDAR_PREVIEW, ("get",)) for plural in ("clusterqueues", "cohorts")),
     Subresource("localqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
     Subresource("workloads", "cancel", CANCELLATION, ("create",)),
     Subresource("workloads", "explain", "WorkloadExplanation", ("get",)),

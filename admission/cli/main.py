@@ -58,6 +58,7 @@ _COMMANDS = {
     "rollback": _Command("admission.cli.commands.history", "Roll back a queue object to an earlier revision."),
     "stop": _Command("admission.cli.commands.stop", "Stop admission in a ClusterQueue or LocalQueue."),
     "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
+    "calendar": _Command("admission.cli.commands.calendar", "Show or change quotas that change by time."),
     "budget": _Command("admission.cli.commands.budget", "List Budgets; grant hours to one, or take some away."),
     "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
     "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold or deactivated."),
@@ -86,7 +87,7 @@ _GROUPS = {
     ),
     "Queues and quota": (
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
-        *("report", "budget", "whatif", "simulate"),
+        *("report", "calendar", "budget", "whatif", "simulate"),
     ),
     "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),

@@ -20,6 +20,7 @@ from admission.controller.auditing.auditor import Auditor
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.outages import record_outages
+from admission.controller.decisions.quota_calendars import CalendarQuotas
 from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFromNodes
 from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.decisions.undecidable import undecidable
@@ -267,6 +268,10 @@ class Controller:
                     interval=self.quota_interval,
                 )
                 group.create_task(following.run(), name="quota from nodes")
+                calendars = CalendarQuotas(
+                    self._store, leads=lambda: self.is_deciding, faults=self.faults, longest=self.quota_interval
+                )
+                group.create_task(calendars.run(), name="calendars")
                 self._provisioning_changed()
                 await self._loop()
         finally:

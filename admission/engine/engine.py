@@ -396,6 +396,14 @@ class Engine:
                 resources[resource] = resources.get(resource, 0) + amount
         return usage
 
+    def due_by(self, at: float) -> list[str]:
+        """Return the uids of workloads that hold quota and whose time limit, since they do, is over at an instant."""
+        return [
+            uid
+            for uid, held in self._registry.held.items()
+            if held.workload.max_seconds is not None and held.admitted_at + held.workload.max_seconds <= at
+        ]
+
     def cluster_queue_of(self, uid: str) -> str:
         """Return the name of the ClusterQueue in which a workload is pending or holds quota; empty: in none."""
         held, item = self._registry.held.get(uid), self._registry.items.get(uid)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, Self, TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from admission.model.base import FieldFaultsError, Model, Name, Namespace, OptionalName, QualifiedName, Quantity
 from admission.model.errors import InvalidQuantity
+from admission.model.local_times import Day, TimeZone, zone
 from admission.model.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -22,29 +21,6 @@ HOUR: Final = 3_600_000_000
 """Microseconds in an hour."""
 Every: TypeAlias = Literal["Day", "Month", "Quarter", "Year"]
 _MONTHS: Final = {"Month": 1, "Quarter": 3, "Year": 12}
-_FIRST_YEAR: Final = 1971
-_LAST_YEAR: Final = 9000
-
-
-def _time_zone(text: str) -> str:
-    try:
-        ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f'"{text}" is no time zone; write a name such as Europe/Berlin or UTC') from None
-    return text
-
-
-def _day(text: str) -> str:
-    expected = f'"{text}" is no day; write it as 2026-11-30'
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-        raise ValueError(expected)
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(expected) from None
-    if not _FIRST_YEAR <= day.year < _LAST_YEAR:
-        raise ValueError(f"must be from {_FIRST_YEAR} to {_LAST_YEAR - 1}, but is {text}")
-    return text
 
 
 def _signed_quantity(value: object) -> str:
@@ -57,9 +33,6 @@ def _signed_quantity(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-Day: TypeAlias = Annotated[
-    str, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$", "maxLength": 10})
-]
 SignedQuantity: TypeAlias = Annotated[
     str,
     BeforeValidator(_signed_quantity),
@@ -114,7 +87,7 @@ class BudgetPeriod(Model):
     """The first day of a single period; with `lastDay`."""
     last_day: Day | None = None
     """The last day of a single period; after it the Budget limits nothing."""
-    time_zone: Annotated[str, Field(max_length=64), AfterValidator(_time_zone)] = "UTC"
+    time_zone: TimeZone = "UTC"
     """The time zone in which days begin, such as Europe/Berlin."""
 
     @model_validator(mode="after")
@@ -140,7 +113,7 @@ class BudgetPeriod(Model):
         if self.first_day is not None:
             first, last = self.bounds(0)
             return -1 if at < first else 0 if at < last else 1
-        day = datetime.fromtimestamp(at // 1_000_000, _zone(self.time_zone))
+        day = datetime.fromtimestamp(at // 1_000_000, zone(self.time_zone))
         months = _MONTHS.get(self.every or "")
         slot = day.toordinal() if months is None else (day.year * 12 + day.month - 1) // months
         # Where clocks are set back over midnight, a day is over, and its last hour comes again.
@@ -168,7 +141,7 @@ class BudgetPeriod(Model):
 
     def label(self, slot: int) -> str:
         """Return the first day of a slot."""
-        return datetime.fromtimestamp(self.bounds(slot)[0] // 1_000_000, _zone(self.time_zone)).date().isoformat()
+        return datetime.fromtimestamp(self.bounds(slot)[0] // 1_000_000, zone(self.time_zone)).date().isoformat()
 
 
 class BudgetGrant(Model):
@@ -278,13 +251,8 @@ def _product(resource: str, hours: str) -> int:
     return ceil(number * HOUR)
 
 
-@lru_cache(maxsize=256)
-def _zone(name: str) -> ZoneInfo:
-    return ZoneInfo(name)
-
-
-def _midnight(day: date, zone: str) -> int:
-    return round(datetime(day.year, day.month, day.day, tzinfo=_zone(zone)).timestamp()) * 1_000_000
+def _midnight(day: date, name: str) -> int:
+    return round(datetime(day.year, day.month, day.day, tzinfo=zone(name)).timestamp()) * 1_000_000
 
 
 def _month(number: int) -> date:

@@ -5,7 +5,7 @@ Fields, defaults and limits are Kueue's. Attributes are the fields in snake_case
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -24,12 +24,25 @@ from admission.model.base import (
     QualifiedName,
 )
 from admission.model.budgets import BudgetSpec
+from admission.model.calendars import Calendar
 from admission.model.durations import PositiveDuration, parse_duration
 from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSpec
-from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
+from admission.model.quantity import amount
+from admission.model.quotas import (
+    FairSharing,
+    ResourceGroups,
+    calendar_faults,
+    group_faults,
+    limit_faults,
+    quotas,
+    with_calendar,
+)
 from admission.model.references import Reference
 from admission.model.subscriptions import SubscriptionSpec
 from admission.model.topology import HOSTNAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 StopPolicy: TypeAlias = Literal["None", "Hold", "HoldAndDrain"]
 FungibilityPolicy: TypeAlias = Literal["MayStopSearch", "TryNextFlavor"]
@@ -212,15 +225,22 @@ class ClusterQueueSpec(Model):
     """For how long its workloads are not preempted after their admission; not given: they may be at any time."""
     aging: Aging | None = None
     """What its workloads gain by waiting; not given: nothing."""
+    calendar: Calendar | None = None
+    """Other nominal quotas for a time; not given: they are always the same. An extension: Kueue has no calendar."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:
         faults = [
             *group_faults(self.resource_groups),
             *limit_faults(self.resource_groups, self.cohort_name, "cohortName"),
+            *calendar_faults(self.resource_groups, self.calendar),
         ]
         for path, quota in quotas(self.resource_groups):
-            if quota.from_nodes is None and quota.lending is not None and quota.lending > quota.nominal:
+            if (
+                quota.from_nodes is None
+                and quota.lending is not None
+                and quota.lending > amount(quota.name, quota.nominal_quota)
+            ):
                 message = f"{quota.lending_limit} is more than the nominalQuota of {quota.nominal_quota}"
                 faults.append((f"{path}.lendingLimit", message))
         if faults:
@@ -237,12 +257,15 @@ class CohortSpec(Model):
     """Quota that all members may borrow."""
     fair_sharing: FairSharing | None = None
     """Its weight in fair sharing of the parent's unused quota; not given: 1."""
+    calendar: Calendar | None = None
+    """Other nominal quotas for a time; not given: they are always the same. An extension: Kueue has no calendar."""
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:
         faults = [
             *group_faults(self.resource_groups),
             *limit_faults(self.resource_groups, self.parent_name, "parentName"),
+            *calendar_faults(self.resource_groups, self.calendar),
         ]
         if faults:
             raise FieldFaultsError(faults)
@@ -524,6 +547,29 @@ class Subscription(_Named):
 
     spec: SubscriptionSpec
     """The events to notify of, and the receiver."""
+
+
+def quotas_at(item: QueueObject, now: float) -> QueueObject:
+    """Return a queue object with the quotas that its calendar has for an instant (s); the same one if it has them."""
+    if not isinstance(item, ClusterQueue | Cohort):
+        return item
+    groups = with_calendar(item.spec.resource_groups, item.spec.calendar, now)
+    if groups is item.spec.resource_groups:
+        return item
+    return item.model_copy(update={"spec": item.spec.model_copy(update={"resource_groups": groups})})
+
+
+def quota_changes(item: QueueObject, now: float, until: float) -> Iterator[tuple[float, QueueObject]]:
+    """Yield the changes of a queue object's quotas by its calendar between two instants (s): when, and the object."""
+    calendar = item.spec.calendar if isinstance(item, ClusterQueue | Cohort) else None
+    if calendar is None:
+        return
+    before = quotas_at(item, now)
+    for at in calendar.changes(now, until):
+        changed = quotas_at(before, at)
+        if changed is not before:
+            yield at, changed
+        before = changed
 
 
 QueueObject: TypeAlias = (

@@ -12,6 +12,8 @@ from admission.model.quantity import amount, parse_quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from admission.model.calendars import Calendar
+
 _MAX_TOTAL = 256  # flavors, and resources, of all groups of one object together
 
 
@@ -48,6 +50,8 @@ class ResourceQuota(Model):
     """The amount that the queue has for itself. Required, unless it is written by Sluice because of `fromNodes`."""
     from_nodes: QuotaFromNodes | None = None
     """Has Sluice write nominalQuota as the nodes of the flavor change; not given: it stays as it is written."""
+    current_quota: Quantity | None = None
+    """The quota that applies now in place of nominalQuota, as the calendar has it. Sluice writes it."""
     borrowing_limit: Quantity | None = None
     """The most that the queue may borrow from its Cohort above the nominal quota; not given: all unused quota there."""
     lending_limit: Quantity | None = None
@@ -55,8 +59,8 @@ class ResourceQuota(Model):
 
     @property
     def nominal(self) -> int:
-        """The nominal quota, as an amount."""
-        return amount(self.name, self.nominal_quota)
+        """The nominal quota that applies, as an amount."""
+        return amount(self.name, self.nominal_quota if self.current_quota is None else self.current_quota)
 
     @property
     def borrowing(self) -> int | None:
@@ -126,41 +130,54 @@ def quotas(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, ResourceQuo
                 yield f"resourceGroups[{i}].flavors[{j}].resources[{k}]", quota
 
 
+def quotas_by_flavor(groups: tuple[ResourceGroup, ...]) -> dict[tuple[str, str], ResourceQuota]:
+    """Return all quotas by flavor and resource."""
+    return {
+        (flavor.name, quota.name): quota for group in groups for flavor in group.flavors for quota in flavor.resources
+    }
+
+
 def with_quota_kept(new: tuple[ResourceGroup, ...], old: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
     """Return `new` with the nominal quotas of `old` that follow nodes, where `new` does not have them."""
     if all(quota.from_nodes is None for _, quota in quotas(new)):
         return new
-    known = {
-        (flavor.name, quota.name): quota.nominal_quota
-        for group in old
-        for flavor in group.flavors
-        for quota in flavor.resources
-    }
-    return with_quotas(
-        new,
-        lambda flavor, quota: (
-            known.get((flavor, quota.name), "0")
-            if quota.from_nodes is not None and "nominal_quota" not in quota.model_fields_set
-            else quota.nominal_quota
-        ),
-    )
+    known = {key: quota.nominal_quota for key, quota in quotas_by_flavor(old).items()}
+
+    def kept(flavor: str, quota: ResourceQuota) -> ResourceQuota:
+        if quota.from_nodes is None or "nominal_quota" in quota.model_fields_set:
+            return quota
+        return quota.model_copy(update={"nominal_quota": known.get((flavor, quota.name), "0")})
+
+    return with_quotas(new, kept)
+
+
+def with_calendar(
+    groups: tuple[ResourceGroup, ...], calendar: Calendar | None, now: float
+) -> tuple[ResourceGroup, ...]:
+    """Return the groups with the quotas that apply at an instant (s since the epoch); the same ones if they do."""
+    applied = {} if calendar is None else calendar.at(now)
+
+    def current(flavor: str, quota: ResourceQuota) -> ResourceQuota:
+        found = applied.get((flavor, quota.name))
+        given = None if found is None else found.nominal_quota
+        return quota if quota.current_quota == given else quota.model_copy(update={"current_quota": given})
+
+    if calendar is None and all(quota.current_quota is None for _, quota in quotas(groups)):
+        return groups  # nearly always
+    changed = with_quotas(groups, current)
+    return groups if changed == groups else changed
 
 
 def with_quotas(
-    groups: tuple[ResourceGroup, ...], nominal: Callable[[str, ResourceQuota], str]
+    groups: tuple[ResourceGroup, ...], change: Callable[[str, ResourceQuota], ResourceQuota]
 ) -> tuple[ResourceGroup, ...]:
-    """Return the groups with the nominal quotas that `nominal` returns for the name of a flavor and a quota of it."""
+    """Return the groups with the quotas that `change` returns for the name of a flavor and a quota of it."""
     return tuple(
         group.model_copy(
             update={
                 "flavors": tuple(
                     flavor.model_copy(
-                        update={
-                            "resources": tuple(
-                                quota.model_copy(update={"nominal_quota": nominal(flavor.name, quota)})
-                                for quota in flavor.resources
-                            )
-                        }
+                        update={"resources": tuple(change(flavor.name, quota) for quota in flavor.resources)}
                     )
                     for flavor in group.flavors
                 )
@@ -194,6 +211,18 @@ def group_faults(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[str, str]]
     for what, count in (("flavors", len(flavors)), ("resources", len(resources))):
         if count > _MAX_TOTAL:
             yield "resourceGroups", f"must not have more than {_MAX_TOTAL} {what} in all"
+
+
+def calendar_faults(groups: tuple[ResourceGroup, ...], calendar: Calendar | None) -> Iterator[tuple[str, str]]:
+    """Yield faults of a calendar, as (path below `spec`, message): it gives quotas that the groups do not have."""
+    if calendar is None:
+        return
+    known = quotas_by_flavor(groups)
+    for i, entry in enumerate(calendar.entries):
+        for j, quota in enumerate(entry.quotas):
+            if (quota.flavor, quota.resource) not in known:
+                text = f"resourceGroups have no quota of {quota.resource} in flavor {quota.flavor}"
+                yield f"calendar.entries[{i}].quotas[{j}]", text
 
 
 def limit_faults(groups: tuple[ResourceGroup, ...], parent: str, parent_field: str) -> Iterator[tuple[str, str]]:

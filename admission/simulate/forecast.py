@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from admission.engine import WorkloadAdmitted
+from admission.engine import QueueObjectChanged, WorkloadAdmitted
+from admission.model.queues import quota_changes
 from admission.simulate.durations import remaining
 from admission.simulate.virtual_time import VirtualTime
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 GRANULARITY: Final = 0.02
 """Ends of workloads within this fraction of the simulated time so far are processed together: the farther, the
 coarser. Saves cycles of the engine."""
+
+CALENDAR_AHEAD: Final = 14 * 24 * 3600.0
+"""Seconds ahead for which changes of quota by calendars are simulated."""
 
 Starts: TypeAlias = dict[str, float]
 """Uid to the seconds from now until a workload starts."""
@@ -66,6 +70,9 @@ class _Forecast:
         for event in current.events:
             if isinstance(event, WorkloadAdmitted) and not self._runs(event.workload, event.at):
                 return {}
+            if isinstance(event, QueueObjectChanged):
+                for at, changed in quota_changes(event.object, current.now, current.now + CALENDAR_AHEAD):
+                    time.schedule(at, QueueObjectChanged(changed))
         while has_time():
             for admit in time.settle().admitted:
                 self._starts.setdefault(admit.workload.uid, time.now - current.now)

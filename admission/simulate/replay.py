@@ -19,6 +19,7 @@ from admission.engine import (
     WorkloadGone,
     WorkloadPending,
 )
+from admission.model.queues import quota_changes, quotas_at
 from admission.simulate.durations import Durations
 from admission.simulate.estimator import OUTCOMES
 from admission.simulate.virtual_time import VirtualTime
@@ -60,9 +61,14 @@ class Course:
 
 
 class Timeline:
-    """The queue objects over time: those that are `proposed` always, all others as they were."""
+    """The queue objects over time: those that are `proposed` always, all others as they were.
 
-    def __init__(self, versions: Sequence[QueueObjectVersion], proposed: Sequence[QueueObject], start: float) -> None:
+    Quotas of proposed objects change with their calendars; those of others have been written as they changed.
+    """
+
+    def __init__(
+        self, versions: Sequence[QueueObjectVersion], proposed: Sequence[QueueObject], start: float, end: float
+    ) -> None:
         replaced = {key_of(obj) for obj in proposed}
         self.first: dict[ObjectKey, QueueObject] = {}
         """The objects at the start."""
@@ -78,7 +84,9 @@ class Timeline:
                 self.first.pop(key, None)
             else:
                 self.first[key] = version.object
-        self.first.update((key_of(obj), obj) for obj in proposed)
+        self.first.update((key_of(obj), quotas_at(obj, start)) for obj in proposed)
+        self.changes += ((at, changed, False) for obj in proposed for at, changed in quota_changes(obj, start, end))
+        self.changes.sort(key=lambda change: change[0])
 
 
 def key_of(obj: QueueObject) -> ObjectKey:

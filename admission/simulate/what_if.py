@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from admission.engine import Policy
     from admission.model.queues import QueueObject
+    from admission.model.quotas import ResourceQuota
     from admission.simulate.replay import Course
     from admission.store.workloads.past import Past, Spell
 
@@ -120,13 +121,13 @@ def what_if(
     `namespaces`: namespace to its labels. `progress` is called with the share that is done, from 0 to 1.
     """
     past = _from_first_object(past)
-    as_it_was = Timeline(past.versions, (), past.start)
+    as_it_was = Timeline(past.versions, (), past.start, past.end)
     plays = 2 if proposed else 1
     replayed = Replay(past, policy, as_it_was, namespaces)
     replayed.run(lambda share: progress(share / plays))
     changed = None
     if proposed:
-        timeline = Timeline(past.versions, proposed, past.start)
+        timeline = Timeline(past.versions, proposed, past.start, past.end)
         again = Replay(past, policy, timeline, namespaces)
         again.run(lambda share: progress((1 + share) / plays))
         changed = _account(past, again.courses, timeline)
@@ -175,7 +176,7 @@ def quota_needed(
     Raises InvalidObject if the ClusterQueue has no such quota.
     """
     past = _from_first_object(past)
-    latest = Timeline(past.versions, proposed, past.end).first
+    latest = Timeline(past.versions, proposed, past.end, past.end).first
     queue = latest.get((ClusterQueue.kind, "", goal.cluster_queue))
     if not isinstance(queue, ClusterQueue):
         raise InvalidObject([("clusterQueue", f'there was no ClusterQueue "{goal.cluster_queue}" at the end')])
@@ -188,7 +189,7 @@ def quota_needed(
 
     def is_met(nominal: int) -> bool:
         nonlocal tried
-        timeline = Timeline(past.versions, (*proposed, _with_nominal(queue, goal, nominal)), past.start)
+        timeline = Timeline(past.versions, (*proposed, _with_nominal(queue, goal, nominal)), past.start, past.end)
         replay = Replay(past, policy, timeline, namespaces)
         replay.run(lambda share: progress((tried + share) / (tried + share + 3)))
         tried += 1
@@ -216,10 +217,13 @@ def _nominal(queue: ClusterQueue, goal: Goal) -> int | None:
 def _with_nominal(queue: ClusterQueue, goal: Goal, nominal: int) -> ClusterQueue:
     """Return the ClusterQueue with another nominal quota."""
     text = format_amount(goal.resource, nominal)
-    groups = with_quotas(
-        queue.spec.resource_groups,
-        lambda flavor, quota: text if (flavor, quota.name) == (goal.flavor, goal.resource) else quota.nominal_quota,
-    )
+
+    def wanted(flavor: str, quota: ResourceQuota) -> ResourceQuota:
+        if (flavor, quota.name) != (goal.flavor, goal.resource):
+            return quota
+        return quota.model_copy(update={"nominal_quota": text, "current_quota": None})
+
+    groups = with_quotas(queue.spec.resource_groups, wanted)
     return queue.model_copy(update={"spec": queue.spec.model_copy(update={"resource_groups": groups})})
 
 

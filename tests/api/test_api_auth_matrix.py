@@ -77,12 +77,15 @@ MATRIX: list[tuple[str, str, str]] = [
         (verb, f"clusterqueues/{name}/{subresource}", who)
         for verb, subresource, own, other in (
             ("GET", "pendingworkloads", "MAVQ", "MAV"),
+            ("GET", "calendar", "MAVQ", "MAV"),
             ("GET", "history", "MAVQ", "MAV"),
             ("POST", "rollback", "MAQ", "MA"),
         )
         for name, who in ((OWN, own), (OTHER, other))
     ),
     ("GET", "cohorts/research/history", "MAVQ"),
+    ("GET", "cohorts/research/calendar", "MAVQ"),
+    ("GET", "cohorts/root/calendar", "MAV"),
     ("GET", "cohorts/root/history", "MAV"),
     ("POST", "cohorts/research/rollback", "MAQ"),
     ("POST", "cohorts/root/rollback", "MA"),

@@ -148,6 +148,7 @@ async def test_subresources_and_reports_match_their_schemas(api, commit, clock):
     for path, model in [
         ("clusterqueues/one/pendingworkloads", report_schemas.PendingWorkloadsSummary),
         ("namespaces/a/localqueues/main/pendingworkloads", report_schemas.PendingWorkloadsSummary),
+        ("clusterqueues/one/calendar", report_schemas.CalendarPreview),
         ("namespaces/a/workloads/train/explain", report_schemas.WorkloadExplanation),
         ("namespaces/a/workloads/run/explain", report_schemas.WorkloadExplanation),
         ("namespaces/a/workloads/run/history", report_schemas.WorkloadHistory),

@@ -186,6 +186,7 @@ PRINTS = {
     "sluice create flavor": ["create", "flavor", "x"],
     "sluice create localqueue": ["create", "localqueue", "x", "--clusterqueue", "team-a", "-n", "team-a"],
     "sluice create priorityclass": ["create", "priorityclass", "x", "--value", "1"],
+    "sluice calendar show": ["calendar", "show", "cq/team-a"],
     "sluice report usage": ["report", "usage", "--by", "user"],
     "sluice report node": ["report", "node", "n17"],
     "sluice config show": ["config", "show"],

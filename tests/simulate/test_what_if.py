@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,7 +81,9 @@ def recorded(
 ) -> Past:
     """Return the period as it is recorded if the workloads arrive and run in it as given."""
     given_past = Past(START, END, workloads, versions(objects), (), 0)
-    replay = Replay(given_past, policy or Policy(), Timeline(given_past.versions, (), START), NAMESPACES)
+    replay = Replay(
+        given_past, policy or Policy(), Timeline(given_past.versions, (), START, given_past.end), NAMESPACES
+    )
     replay.run()
     happened = []
     for course in replay.courses.values():
@@ -107,6 +110,17 @@ def test_replay_agrees_with_what_happened_and_more_quota_shortens_waits():
     assert use.used == 6 * 4 * 2 * HOUR
     assert use.quota == 8 * 24 * HOUR
     assert use.borrowed == pytest.approx(3 * 4 * 2 * HOUR, rel=0.05)
+
+
+def test_proposed_calendar_gives_quota_at_its_times():
+    past = recorded([ran(job(f"j{n}", 60.0 * n + 1), 2 * HOUR) for n in range(4)])
+    start = datetime.fromtimestamp(START + 3 * HOUR, UTC).isoformat()[:19]
+    quotas = [{"flavor": "a100", "resource": "nvidia.com/gpu", "nominalQuota": "12"}]
+    entry = {"name": "more", "start": start, "end": "2026-01-01T00:00", "quotas": quotas}
+    found = what_if(past, Policy(), [cluster_queue("a", 0, calendar={"entries": [entry]})], NAMESPACES)
+    assert found.changed is not None
+    # One runs at a time, with the quota that b lends; after three hours the two others.
+    assert found.changed.all.longest == pytest.approx(3 * HOUR - 2 * 60, abs=10)
 
 
 @settings(max_examples=30, deadline=None)

@@ -296,6 +296,8 @@ def _sub(row: Subresource, verb: str) -> Document:
     operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
     if row.name == "pendingworkloads":
         operation["parameters"] = _query(("limit", "offset"))
+    elif row.name == "calendar":
+        operation["parameters"] = _query(("limit",))
     elif row.name == "history" and row.kind == "HistoryList":
         operation["parameters"] = _query(("continue", "limit"))
     return operation

@@ -26,6 +26,7 @@ _STATUS: Final[Mapping[str, type[Model]]] = {
 }
 _ANSWERS: Final = (
     report_schemas.PendingWorkloadsSummary,
+    report_schemas.CalendarPreview,
     report_schemas.WorkloadExplanation,
     report_schemas.WorkloadHistory,
     report_schemas.HistoryList,

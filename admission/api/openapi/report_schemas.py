@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from admission.api.kinds.object_schemas import EstimatedStart, Time
+from admission.api.kinds.object_schemas import EstimatedStart, Impact, Time
 from admission.model.base import Labels, Model, Quantity
 
 
@@ -62,6 +62,59 @@ class PendingWorkloadsSummary(Model):
 
     items: tuple[PendingWorkload, ...]
     """The workloads, the first in the queue first."""
+
+
+class AppliedQuota(Model):
+    """A quota that an entry of a calendar gives now."""
+
+    flavor: str
+    """ResourceFlavor."""
+    resource: str
+    """Resource."""
+    quota: Quantity
+    """The nominal quota that applies."""
+    entry: str
+    """Name of the entry."""
+    until: Time
+    """When this occurrence of the entry ends."""
+
+
+class ChangedQuota(Model):
+    """A quota before and after a change."""
+
+    flavor: str
+    """ResourceFlavor."""
+    resource: str
+    """Resource."""
+    from_: Quantity = Field(alias="from")
+    """Nominal quota before the change."""
+    to: Quantity
+    """Nominal quota after the change."""
+    entry: str
+    """Name of the entry that gives it; empty: it is as usual again."""
+
+
+class CalendarChange(Model):
+    """A change of quotas by a calendar."""
+
+    at: Time
+    """When it happens."""
+    quotas: tuple[ChangedQuota, ...]
+    """The quotas that change."""
+
+
+class CalendarPreview(Model):
+    """Coming changes of quota by the calendar of a ClusterQueue or Cohort."""
+
+    time_zone: str
+    """Time zone of the calendar."""
+    applied: tuple[AppliedQuota, ...] = ()
+    """Quotas that are not as usual now."""
+    changes: tuple[CalendarChange, ...] = ()
+    """The next changes, at most `limit` of them (10 by default), within a year."""
+    impact: Impact | None = None
+    """What the first change would do, if it found the workloads of now that have not reached their time limits then;
+    with evictions by `overQuota` after it. Not set: there is no change."""
 
 
 class WorkloadExplanation(Model):

@@ -48,18 +48,26 @@ class _Outcome:
     evicted: dict[str, Evict] = field(default_factory=dict)
 
 
-def impact(engine: Engine, change: Iterable[Event], *, waiting: Sequence[WorkloadPending], now: float) -> Impact:
+def impact(
+    engine: Engine,
+    change: Iterable[Event],
+    *,
+    waiting: Sequence[WorkloadPending],
+    now: float,
+    until: float = 0.0,
+) -> Impact:
     """Return the impact of the events `change` on `engine`, which must not be used for anything else afterwards.
 
     Decisions that are due without the change are made first, and are not part of the result. `waiting` are the events
-    of pending workloads that the engine has observed. Evicted workloads count as stopped immediately.
+    of pending workloads that the engine has observed. Evicted workloads count as stopped immediately. What follows
+    from the passing of time alone, such as evictions by `overQuota`, is included if it comes before `until`.
     """
     _settle(engine, now)
     hopeless = {workload.uid for workload, _, _ in _hopeless(engine, waiting)}
     overused = {(over.kind, over.name, over.flavor, over.resource): over.by for over in engine.overuse()}
     for event in change:
         engine.observe(event, now=now)
-    outcome = _settle(engine, now)
+    outcome = _settle(engine, now, until)
     return Impact(
         admitted=tuple(outcome.admitted.values()),
         evicted=tuple(outcome.evicted.values()),
@@ -72,7 +80,7 @@ def impact(engine: Engine, change: Iterable[Event], *, waiting: Sequence[Workloa
     )
 
 
-def _settle(engine: Engine, now: float) -> _Outcome:
+def _settle(engine: Engine, now: float, until: float = 0.0) -> _Outcome:
     outcome = _Outcome()
     for _ in range(_ROUNDS):
         decisions = engine.settle(now)
@@ -86,7 +94,10 @@ def _settle(engine: Engine, now: float) -> _Outcome:
             requeue = None if evict.reason == SLICE_REPLACED else evict.workload
             engine.observe(WorkloadGone(uid, requeue=requeue), now=now)
         if not decisions.evicted:
-            break
+            due = engine.wake_at()
+            if due is None or due > until:
+                break
+            now = max(now, due)
     return outcome
 
 

@@ -16,6 +16,7 @@ from admission.cli.arguments.objects import namespace_option, qualified_name
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.errors import DiffFailed
+from admission.cli.output.manifests import without_current_quota
 from admission.model.errors import SluiceError
 from admission.model.manifests import to_manifest
 from admission.model.names import NOTED_BY_OTHERS
@@ -97,7 +98,8 @@ def comparable(document: Document) -> Document:
     metadata = {key: document["metadata"][key] for key in _USER_METADATA if document["metadata"].get(key)}
     annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in NOTED_BY_OTHERS}
     metadata |= {"annotations": annotations} if annotations else {}
-    return {key: value for key, value in document.items() if key != "status"} | {"metadata": metadata}
+    written_by_users = {key: value for key, value in document.items() if key != "status"}
+    return without_current_quota(written_by_users) | {"metadata": metadata}
 
 
 def as_lines(document: Document) -> list[str]:

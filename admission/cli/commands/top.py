@@ -122,7 +122,7 @@ def _usages(queue: Document) -> Iterator[_Usage]:
             for quota in flavor["resources"]:
                 resource = quota["name"]
                 now = used.pop((flavor["name"], resource), 0)
-                nominal = amount(resource, quota["nominalQuota"])
+                nominal = amount(resource, quota.get("currentQuota") or quota["nominalQuota"])
                 yield _Usage(queue["metadata"]["name"], flavor["name"], resource, now, nominal)
     for (removed, resource), now in used.items():
         yield _Usage(queue["metadata"]["name"], removed, resource, now, 0)

@@ -182,7 +182,9 @@ def _node(kind: str, item: Document, parent: str) -> Node:
         for flavor in group["flavors"]:
             for quota in flavor["resources"]:
                 resource = quota["name"]
-                node.quotas[flavor["name"], resource].nominal = amount(resource, quota["nominalQuota"])
+                node.quotas[flavor["name"], resource].nominal = amount(
+                    resource, quota.get("currentQuota") or quota["nominalQuota"]
+                )
     status: dict[str, Any] = item.get("status") or {}
     node.pending = status.get("pendingWorkloads", 0)
     for condition in status.get("conditions", ()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.engine.matching import tolerates
 from admission.model.errors import SluiceError
-from admission.model.quantity import format_amount
+from admission.model.quantity import amount, format_amount
 from admission.model.queues import ClusterQueue, Cohort
 from admission.model.quotas import quotas, with_quotas
 from admission.store.audit_log import Author
@@ -53,8 +53,8 @@ def capacity(nodes: Iterable[NodeState], flavor: ResourceFlavor) -> tuple[int, d
         if not all(_is_expected(taint, flavor) for taint in taints):
             continue
         number += 1
-        for resource, amount in node.allocatable.items():
-            found[resource] = found.get(resource, 0) + amount
+        for resource, allocatable in node.allocatable.items():
+            found[resource] = found.get(resource, 0) + allocatable
     return number, found
 
 
@@ -147,21 +147,22 @@ class QuotasFromNodes:
         now = self._store.now()
         notes: list[str] = []
 
-        def nominal(flavor: str, quota: ResourceQuota) -> str:
+        def nominal(flavor: str, quota: ResourceQuota) -> ResourceQuota:
             rule = quota.from_nodes
             if rule is None or flavor not in found:
-                return quota.nominal_quota
+                return quota
+            before = amount(quota.name, quota.nominal_quota)
             key = QuotaKey(item.kind, item.name, flavor, quota.name)
-            smoothed = self._smoothed[key] = known.get(key) or Smoothed(quota.nominal, now)
+            smoothed = self._smoothed[key] = known.get(key) or Smoothed(before, now)
             number, amounts = found[flavor]
             has = amounts.get(quota.name, 0)
             wanted = smoothed.add(rule.nominal(quota.name, has), now, seconds=rule.shrink_after_seconds)
-            if wanted == quota.nominal:
-                return quota.nominal_quota
+            if wanted == before:
+                return quota
             text = format_amount(quota.name, wanted)
             of = f"{number} node{'' if number == 1 else 's'} of {flavor}"
             notes.append(f"{of} with {format_amount(quota.name, has)} {quota.name}: {quota.nominal_quota} to {text}")
-            return text
+            return quota.model_copy(update={"nominal_quota": text})
 
         groups = with_quotas(item.spec.resource_groups, nominal)
         if notes:

@@ -186,4 +186,4 @@ def quotas_of(name: str, content: Document) -> Iterator[tuple[QuotaKey, int]]:
         for flavor in group["flavors"]:
             for quota in flavor["resources"]:
                 quota_key = QuotaKey(intern(name), intern(flavor["name"]), intern(quota["name"]))
-                yield quota_key, amount(quota["name"], quota["nominalQuota"])
+                yield quota_key, amount(quota["name"], quota.get("currentQuota") or quota["nominalQuota"])

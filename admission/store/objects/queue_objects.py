@@ -15,7 +15,15 @@ from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
-from admission.model.queues import Budget, ClusterQueue, Cohort, ProvisioningRequestConfig, Subscription, Topology
+from admission.model.queues import (
+    Budget,
+    ClusterQueue,
+    Cohort,
+    ProvisioningRequestConfig,
+    Subscription,
+    Topology,
+    quotas_at,
+)
 from admission.model.quotas import with_quota_kept
 from admission.model.text import clean
 from admission.store import audit_log
@@ -162,8 +170,9 @@ class Queues(Versions):
             old = _find(connection, key)
             obj = change(None if old is None else object_of(old))
             obj = _with_quota_kept(obj, None if old is None else object_of(old))
-            check_parents(connection, obj)
             now = self._clock()
+            obj = quotas_at(obj, now)
+            check_parents(connection, obj)
             if old is None:
                 row = _with_stop_reason(_row(obj), None, author)
                 row |= {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}

@@ -18,7 +18,7 @@ function readSpec(of, spec) {
     for (const flavor of group.flavors) {
       for (const given of flavor.resources) {
         const entry = quota(of, flavor.name, given.name);
-        entry.nominal = amount(given.nominalQuota);
+        entry.nominal = amount(given.currentQuota ?? given.nominalQuota);
         entry.lendingLimit = given.lendingLimit === undefined ? Infinity : amount(given.lendingLimit);
         entry.borrowingLimit = given.borrowingLimit === undefined ? Infinity : amount(given.borrowingLimit);
       }

@@ -1,0 +1,80 @@
+"""The preview of a calendar: coming changes, and the workloads that the next one evicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from one_queue import job, one_queue, submitted
+from queue_manifests import cluster_queue, cohort
+from workload_records import NOW
+
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from api_client import Client
+
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
+
+
+@pytest.fixture
+async def api(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
+    async with one_queue(store, clock) as client:
+        yield client
+
+
+def calendar(*, start: float, end: float, quota: str) -> dict[str, Any]:
+    first, last = (datetime.fromtimestamp(NOW + each, UTC).isoformat()[:19] for each in (start, end))
+    quotas = [{"flavor": "default", "resource": "cpu", "nominalQuota": quota}]
+    return {"calendar": {"entries": [{"name": "night", "start": first, "end": last, "quotas": quotas}]}}
+
+
+def limited(found: WorkloadRecord, seconds: int) -> WorkloadRecord:
+    return replace(found, workload=replace(found.workload, max_seconds=seconds))
+
+
+async def test_preview_lists_changes_and_whom_the_next_one_evicts(api: Client, store: Store) -> None:
+    spec = calendar(start=3600, end=7200, quota="1") | {"overQuota": {"evictAfterSeconds": 60}}
+    assert (await api.put("clusterqueues/one", cluster_queue("one", **spec))).status == 200
+    await submitted(
+        store,
+        job("short", state=State.ADMITTED, admitted_at=NOW, age=3),
+        limited(job("over", state=State.ADMITTED, admitted_at=NOW, age=2), 3000),
+        job("stays", state=State.ADMITTED, admitted_at=NOW, age=4, priority=9),
+    )
+    found = (await api.get("clusterqueues/one/calendar")).body
+    assert [[*each["quotas"]] for each in found["changes"]] == [
+        [{"flavor": "default", "resource": "cpu", "from": "4", "to": "1", "entry": "night"}],
+        [{"flavor": "default", "resource": "cpu", "from": "1", "to": "4", "entry": ""}],
+    ]
+    assert found["applied"] == []
+    # 500m each and three pods: one of three has ended by its time limit, the others need 3 of the 1 CPU that is left.
+    assert found["impact"]["counts"]["evicted"] == 2
+    (only,) = (await api.get("clusterqueues/one/calendar?limit=1")).body["changes"]
+    assert only["at"] == found["changes"][0]["at"]
+
+
+async def test_quota_of_now_is_shown_and_given_by_no_manifest(api: Client) -> None:
+    spec = calendar(start=-60, end=600, quota="9")
+    written = await api.put("clusterqueues/one", cluster_queue("one", **spec))
+    (quota,) = written.body["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    assert (quota["nominalQuota"], quota["currentQuota"]) == ("4", "9")
+    found = (await api.get("clusterqueues/one/calendar")).body
+    assert [(each["quota"], each["entry"]) for each in found["applied"]] == [("9", "night")]
+    forged = cluster_queue("one")
+    forged["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["currentQuota"] = "1000"
+    written = await api.put("clusterqueues/one", forged)
+    assert "currentQuota" not in written.body["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]
+
+
+async def test_queue_without_a_calendar_has_no_changes(api: Client) -> None:
+    found = (await api.get("clusterqueues/one/calendar")).body
+    assert (found["changes"], found["applied"], "impact" in found) == ([], [], False)
+    assert (await api.post("cohorts", cohort("all"))).status == 201
+    assert (await api.get("cohorts/all/calendar")).body["changes"] == []
+    assert (await api.get("clusterqueues/none/calendar")).status == 404
