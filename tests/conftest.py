@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import threading
-from collections import Counter
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
@@ -57,10 +56,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("busy")
 
 _TEMPLATE = "sluice_template"
-_EACH = 4
-"""Of a costly test with several parameters, each of so many runs without `ALL=1`."""
-_HALVED = ("api", "browser", "controller", "store")
-"""Folders of whose costly tests every second one runs without `ALL=1`."""
+_OF_A_MODULE = 2
+"""So many costly tests of each module run without `ALL=1`: the first ones."""
 _IN_VIRTUAL_TIME = "virtual_time"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"
 """Attribute in which Hypothesis stores the settings of a test function."""
@@ -101,31 +98,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         threading.Thread(target=strategies.text().validate).start()
 
 
-_SEEN: Counter[str] = Counter()
-"""Numbers of the parameters of each costly test, and of the costly tests of each module, that were collected."""
-_LEFT_OUT: set[str] = set()
-"""Costly tests that only `ALL=1` runs."""
+_COSTLY: dict[Path, set[str]] = {}
+"""The costly tests of each module that run without `ALL=1`."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave a part of the costly tests to `ALL=1`, so that CI takes minutes.
+    """Leave most of the costly tests to `ALL=1`, so that CI takes minutes.
 
-    These are three of four parameters of a test, SQLite where it runs on both databases (PostgreSQL has concurrent
-    writers), and every second test of a module in folders where other tests go the same ways.
+    The first two of each module run, with their first parameters; of both databases PostgreSQL, which has concurrent
+    writers.
     """
-    if not isinstance(item, pytest.Function) or not item.get_closest_marker("costly"):
+    is_costly = item.get_closest_marker("costly") and not item.get_closest_marker("long")
+    if not isinstance(item, pytest.Function) or not is_costly:
         return
+    chosen = _COSTLY.setdefault(item.path, set())
     test = item.nodeid.partition("[")[0]
-    if hasattr(item, "callspec") and item.callspec.params.get("database_kind") == "sqlite":
+    on_sqlite = hasattr(item, "callspec") and item.callspec.params.get("database_kind") == "sqlite"
+    if on_sqlite or test in chosen or len(chosen) == _OF_A_MODULE:
         item.add_marker("long")
-        return
-    if test not in _SEEN and item.path.parent.name in _HALVED and not item.get_closest_marker("long"):
-        _SEEN[item.path.name] += 1
-        if _SEEN[item.path.name] % 2 == 0:
-            _LEFT_OUT.add(test)
-    if _SEEN[test] % _EACH or test in _LEFT_OUT:
-        item.add_marker("long")
-    _SEEN[test] += 1
+    else:
+        chosen.add(test)
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has grouped tests that share a fixture
