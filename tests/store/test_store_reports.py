@@ -376,3 +376,31 @@ async def test_usage_by_the_levels_of_a_topology_adds_up(store: Store, clock: Cl
     assert amounts == {("r1", "n1"): 1600, ("r1", "n2"): 800, ("r2", "n3"): 800, ("r2", ""): 300}
     series = await store.usage_series(levels[:1], start=START, end=START + 100, step=50.0, where={"resource": {"gpu"}})
     assert [[row.amount_seconds for row in rows] for _, rows in series.buckets] == [[1200, 550], [1200, 550]]
+
+
+async def test_places_after_two_changes_in_one_commit_are_the_last_ones(store: Store, clock: Clock):
+    clock.now = START
+    epoch = await store.lead("test")
+
+    def placed(cpu: int, **pods: int) -> Admission:
+        domains = tuple(DomainCount((name,), count) for name, count in pods.items())
+        places = TopologyAssignment(("kubernetes.io/hostname",), domains)
+        assigned = PodSetAssignment("workers", {"cpu": "a"}, {"cpu": cpu}, sum(pods.values()), places)
+        return Admission("cq", (assigned,))
+
+    await store.commit(admitted(workload("1"), placed(400, n1=2, n2=2), at=START), epoch=epoch)
+    for at, end in ((START + 10, {"n2": 1}), (START + 20, {"n1": 1})):
+        sizes = [placed(100, n1=2, n2=2), placed(100, **end)]
+        changes = tuple(Resized(workload("1"), size, at, "Reclaimed") for size in sizes)
+        await store.commit(Changes(resized=changes), epoch=epoch)
+    clock.now = START + 30
+    stays = {
+        node: [
+            (stay.pods, stay.start - START, None if stay.end is None else stay.end - START)
+            for stay in await store.reports.stays(node, start=START, end=EVER)
+        ]
+        for node in ("n1", "n2")
+    }
+    assert stays == {"n1": [(2, 0, 10), (1, 20, None)], "n2": [(2, 0, 10), (1, 10, 20)]}
+    rows = (await store.reports.usage(["level:kubernetes.io/hostname"], start=START, end=EVER)).rows
+    assert {row.group["level:kubernetes.io/hostname"]: row.amount_seconds for row in rows} == {"n1": 3000, "n2": 3000}

@@ -13,6 +13,7 @@ from admission.model.topology_documents import topology_assignment
 from admission.store.database.dialects import parsed_json
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, workloads
+from admission.store.ledger.usage_rows import lasts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,8 @@ async def stays(database: Database, domain: str, *, start: float, end: float) ->
         )
         .where(
             placed.topology.is_not(None),
+            lasts(with_domains),
+            lasts(admissions),
             placed.from_at <= literal(end, Instant()),
             or_(placed.to_at.is_(None), placed.to_at > literal(start, Instant())),
         )

@@ -19,6 +19,7 @@ from admission.store.ledger.usage import MICROSECONDS, Holding, QuotaKey
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from sqlalchemy import FromClause
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.store.ledger.usage import QuotaSteps
@@ -102,7 +103,7 @@ async def _places(connection: AsyncConnection, start: float, end: float, levels:
     columns = admissions.c
     statement = select(
         columns.workload_uid, columns.pod_set, columns.from_at, type_coerce(columns.topology, Text)
-    ).where(columns.topology.is_not(None), columns.from_at < literal(end, Instant()))
+    ).where(columns.topology.is_not(None), columns.from_at < literal(end, Instant()), lasts(admissions))
     found: _Places = {}
     for part in in_force(start):
         async for rows in (await connection.stream(statement.where(part))).partitions(_BATCH):
@@ -173,6 +174,14 @@ async def changed_since(connection: AsyncConnection, revision: int, start: float
 def in_force(start: float) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """Return two conditions, either of which selects rows in force after `start`, so that each is an index range."""
     return admissions.c.to_at > literal(start, Instant()), admissions.c.to_at.is_(None)
+
+
+def lasts(rows: FromClause) -> ColumnElement[bool]:
+    """Return a condition for rows of admissions that were in force for any time: one pod set has one of these at most.
+
+    Two changes of an admission in one commit leave a row that ends when it starts, and another one that starts then.
+    """
+    return or_(rows.c.to_at.is_(None), rows.c.to_at > rows.c.from_at)
 
 
 def micros(seconds: float) -> int:
