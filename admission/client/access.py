@@ -86,9 +86,10 @@ def by_kubeconfig(path: str | None, context: str | None) -> Callable[[], Awaitab
     async def open_endpoint() -> Endpoint:
         # Imported here because programs with a URL do not need it.
         from admission.cluster import credentials
+        from admission.cluster.kubeconfig import kubeconfig_namespace
 
         try:
-            namespace = credentials.kubeconfig_namespace(path, context)
+            namespace = kubeconfig_namespace(path, context)
             access = await credentials.Access.open(lambda: credentials.load_kubeconfig(path, context))
         except ClusterError as error:
             raise BadConnection(str(error)) from error

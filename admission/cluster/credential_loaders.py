@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from admission.cluster.credentials import read_yaml
+from admission.cluster.kubeconfig import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

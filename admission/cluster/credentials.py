@@ -19,17 +19,17 @@ import weakref
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
-import yaml
 
 from admission.cluster.errors import BadKubeconfig, one_line
+from admission.cluster.kubeconfig import checked_context
 from admission.cluster.tls import Tls, contents_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from kubernetes_asyncio.config.kube_config import ConfigNode
 
@@ -50,9 +50,6 @@ RENEW_SECONDS = 10.0
 
 RENEW_TLS_SECONDS = 5.0
 """Timeout in seconds of an attempt to renew credentials because a connection failed; less than a Lease can wait."""
-
-_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader if available: a kubeconfig with hundreds of clusters is parsed in a tenth of the time."""
 
 PLUGIN_SECONDS = 60.0
 """Timeout in seconds of an exec plugin or an identity provider."""
@@ -160,7 +157,7 @@ async def load_kubeconfig(
     from admission.cluster.credential_loaders import Configuration, KubeConfigLoader, KubeConfigMerger
 
     where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    _check_kubeconfig(where, context)
+    checked_context(where, context)
     configuration = Configuration()
     try:
         loader = KubeConfigLoader(KubeConfigMerger(where).config, active_context=context, config_base_path=None)
@@ -213,12 +210,6 @@ def _private_directory() -> Path:
     return Path(directory)
 
 
-def kubeconfig_namespace(path: str | None, context: str | None) -> str:
-    """Return the namespace of a kubeconfig's context; empty: none. Raises BadKubeconfig. See `load_kubeconfig`."""
-    where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    return str(_check_kubeconfig(where, context).get("namespace") or "")
-
-
 class _Refresh:
     """Hook that the library calls before each request; reloads the credentials at most once every REFRESH_SECONDS.
 
@@ -260,59 +251,6 @@ def _can_expire(loader: KubeConfigLoader) -> bool:
         or hasattr(loader, "exec_plugin_expiry")
         or ("tokenFile" in user and "token" not in user)
     )
-
-
-def _check_kubeconfig(where: str, context: str | None) -> Mapping[str, Any]:
-    """Return the context of a kubeconfig. Raises BadKubeconfig with a clear message for errors on which the library
-    crashes, or falls back to localhost silently.
-    """
-    paths = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
-    documents = [_read(path) for path in paths if path.exists()]
-    if not documents:
-        raise BadKubeconfig(f"there is no kubeconfig at {where}: name one with --kubeconfig or $KUBECONFIG")
-    # Of several files the library uses the last current-context, kubectl the first; here only its presence matters.
-    chosen = context or next((d["current-context"] for d in reversed(documents) if d.get("current-context")), None)
-    if not chosen:
-        raise BadKubeconfig(f"kubeconfig {where} has no current-context: set it with `kubectl config use-context`")
-    details: Mapping[str, Any] = _named(documents, "contexts", chosen, where).get("context") or {}
-    if not details.get("user"):
-        raise BadKubeconfig(f"kubeconfig {where}: context {chosen!r} names no user")
-    _named(documents, "users", details["user"], where)
-    cluster = _named(documents, "clusters", details.get("cluster", ""), where).get("cluster") or {}
-    if not str(cluster.get("server", "")).startswith(("https://", "http://")):
-        raise BadKubeconfig(f"kubeconfig {where}: cluster {details['cluster']!r} has no server with an http(s) address")
-    return details
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        document = read_yaml(path.read_bytes())
-    except OSError as error:
-        raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else one_line(error)
-        raise BadKubeconfig(f"kubeconfig {path} is not YAML ({where})") from error
-    if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
-        raise BadKubeconfig(f"{path} is no kubeconfig: it must be a mapping of kind Config")
-    return document
-
-
-def read_yaml(text: str | bytes) -> Any:
-    """Parse a kubeconfig. Raises yaml.YAMLError."""
-    try:
-        return yaml.load(text, _YAML)  # noqa: S506  a safe loader
-    except yaml.YAMLError:
-        return yaml.safe_load(text)  # its error has a better message and position than libyaml's
-
-
-def _named(documents: list[Mapping[str, Any]], section: str, name: str, where: str) -> Mapping[str, Any]:
-    found = [entry for document in documents for entry in document.get(section) or [] if isinstance(entry, dict)]
-    for entry in found:
-        if entry.get("name") == name:
-            return entry
-    known = ", ".join(sorted(str(entry.get("name")) for entry in found)) or "none"
-    raise BadKubeconfig(f"kubeconfig {where}: there is no {name!r} among its {section} ({known})")
 
 
 def _loader_failures() -> tuple[type[Exception], ...]:

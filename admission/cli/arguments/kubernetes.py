@@ -9,8 +9,8 @@ from admission.cli.arguments.connection import NAMESPACE_HINT, has_no_namespace_
 from admission.cli.arguments.job_kinds import kind_named, kind_of
 from admission.cli.errors import CommandError
 from admission.cluster.client import Client
-from admission.cluster.credentials import kubeconfig_namespace
 from admission.cluster.errors import BadKubeconfig, Forbidden, StatusError, Unauthorized
+from admission.cluster.kubeconfig import kubeconfig_namespace
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root

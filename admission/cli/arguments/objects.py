@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -11,16 +13,22 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from admission.api.registry import RESOURCES, by_name
+from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from admission.api.registry import Resource
     from admission.client import Sluice
+    from admission.model.queues import QueueObject
 
 
 KUBERNETES_TYPES: Final = ("job", "jobs", "job.batch", "jobs.batch", "pod", "pods")
 """Types of Kubernetes that users may try here, although their objects are shown as workloads."""
+_TIMEOUT = 2.0
+"""Seconds after which completion offers no names: the shell's prompt is blocked meanwhile."""
+_MAX_NAMES = 1000
+"""Names that completion offers at most."""
 
 
 class Target(NamedTuple):
@@ -159,14 +167,44 @@ def qualified_name(singular: str, name: str) -> str:
     return f"{singular}.sluice.dev/{name}"
 
 
+def title(item: QueueObject) -> str:
+    """Return the title of an object in messages: `localqueue/team-a/main`."""
+    return "/".join(filter(None, (item.kind.lower(), item.metadata.namespace, item.name)))
+
+
 def _plain(name: str, what: str) -> str:
     if "/" in name:
         raise click.UsageError(f'"{what}" and "{name}" cannot be combined; use TYPE NAME... or TYPE/NAME...')
     return name
 
 
-def _names(ctx: click.Context, kind: str) -> Iterable[str]:
-    from admission.cli.arguments.name_completion import names_of
+def names_of(resource: Resource, parameters: Mapping[str, Any]) -> list[str]:
+    """Return the names of objects of `resource`, requested with the flags of the command line, for completion.
 
+    Empty if the request fails or takes longer than `_TIMEOUT`: completion prints no errors.
+    """
+    from admission.cli.arguments.connection import Connection, connect
+
+    flags = {key: parameters.get(key) for key in ("server", "token_file", "ca", "kubeconfig", "context")}
+
+    async def names() -> list[str]:
+        found: list[str] = []
+        async with asyncio.timeout(_TIMEOUT), connect(Connection(**flags), warn=lambda _: None) as sluice:
+            where = namespace_for(resource, parameters.get("namespace"), sluice)
+            async with aclosing(sluice.documents(resource.plural).list(namespace=where)) as items:
+                async for item in items:
+                    # A workload is offered by the name of its Job, which users know; all commands accept it.
+                    found.append((item.get("spec", {}).get("object") or item["metadata"])["name"])
+                    if len(found) == _MAX_NAMES:
+                        break
+        return found
+
+    try:
+        return list(dict.fromkeys(asyncio.run(names())))
+    except (SluiceError, TimeoutError):
+        return []
+
+
+def _names(ctx: click.Context, kind: str) -> list[str]:
     resource = by_name(kind)
     return [] if resource is None else names_of(resource, ctx.params)

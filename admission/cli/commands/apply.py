@@ -12,8 +12,8 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
-from admission.cli.commands.diff import comparable, present, written
 from admission.cli.commands.import_quotas.manifests import Manifests
+from admission.cli.output.manifests import comparable, present, written
 from admission.cli.output.outcomes import Outcomes
 from admission.cli.output.printing import WritingFlags, output_option, writing_options
 from admission.model.manifests import to_manifest

@@ -87,7 +87,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     """Complete the name of a Cohort or ClusterQueue."""
     from click.shell_completion import CompletionItem
 
-    from admission.cli.arguments.name_completion import names_of
+    from admission.cli.arguments.objects import names_of
 
     known = [name for kind in _SHORT_NAMES.values() for name in names_of(resource_named(kind), ctx.params)]
     return [CompletionItem(name) for name in dict.fromkeys(known) if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""All queue objects as manifests of Kueue's or Sluice's API group, for version control or migration."""
+"""Queue objects of the server as manifests: all of them for version control or migration; one beside that of a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from admission.cli.arguments.object_files import in_dependency_order
 from admission.model.manifests import API_VERSION, to_manifest
+from admission.model.names import NOTED_BY_OTHERS
 from admission.model.queues import QUEUE_OBJECTS
 
 if TYPE_CHECKING:
@@ -46,6 +47,36 @@ def _manifest(item: QueueObject, group: str) -> Document:
     document = to_manifest(item, _VERSIONS[group])
     metadata = {key: document["metadata"][key] for key in _METADATA if key in document["metadata"]}
     return without_current_quota(document) | {"metadata": metadata}
+
+
+async def present(sluice: Sluice, item: QueueObject) -> Document | None:
+    """Return the server's object of that name; None if there is none."""
+    from admission.client import NotFound
+
+    try:
+        return await sluice.documents(item.plural).get(item.name, item.metadata.namespace or None)
+    except NotFound:
+        return None
+
+
+def written(item: QueueObject, found: Document | None) -> Document:
+    """Return what `sluice apply` writes in place of `found`: grants of a Budget stay if the manifest has none."""
+    manifest = to_manifest(item)
+    if item.kind == "Budget" and found is not None and (grants := found["spec"].get("grants")):
+        manifest["spec"].setdefault("grants", grants)
+    return manifest
+
+
+def comparable(document: Document) -> Document:
+    """Return the parts of an object that users write.
+
+    Annotations in which kubectl keeps its own data are left out: `sluice apply` does not change them.
+    """
+    metadata = {key: document["metadata"][key] for key in _METADATA if document["metadata"].get(key)}
+    annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in NOTED_BY_OTHERS}
+    metadata |= {"annotations": annotations} if annotations else {}
+    written_by_users = {key: value for key, value in document.items() if key != "status"}
+    return without_current_quota(written_by_users) | {"metadata": metadata}
 
 
 def without_current_quota(document: Document) -> Document:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from admission.cli.arguments.foreign import api_group, import_source, is_kustomization, without_equivalent
 from admission.cli.arguments.object_files import in_dependency_order
-from admission.cli.commands.diff import comparable
+from admission.cli.arguments.objects import title
 from admission.cli.commands.import_kueue.source import GROUP
 from admission.cli.errors import Unreadable
+from admission.cli.output.manifests import comparable
 from admission.cli.output.tables import aligned
 from admission.model.errors import InvalidObject
 from admission.model.manifests import API_VERSION, near_kind, parse_manifest, to_manifest
@@ -206,8 +207,3 @@ def action_for(item: QueueObject, present: QueueObject | None) -> Action:
         return Action.CREATE
     same = comparable(to_manifest(item)) == comparable(to_manifest(present))
     return Action.SAME if same else Action.UPDATE
-
-
-def title(item: QueueObject) -> str:
-    """Return the title of an object in messages: `localqueue/team-a/main`."""
-    return "/".join(filter(None, (item.kind.lower(), item.metadata.namespace, item.name)))

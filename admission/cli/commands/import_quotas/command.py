@@ -10,9 +10,10 @@ import click
 from admission.cli.arguments.connection import Connection, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import FilesCommand, filename_option, read_documents
+from admission.cli.arguments.objects import title
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_kueue.destination import open_destination
-from admission.cli.commands.import_kueue.plan import Action, Entry, action_for, lines, summary, title
+from admission.cli.commands.import_kueue.plan import Action, Entry, action_for, lines, summary
 from admission.cli.commands.import_quotas.notes import (
     CAPACITY_REQUIRED,
     capacity_notes,

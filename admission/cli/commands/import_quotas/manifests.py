@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from admission.cli.arguments.object_files import print_note, read_objects
 from admission.cli.errors import BadFlag, CommandError, Unreadable
+from admission.cli.output.manifests import present
 from admission.cli.output.outcomes import Origin
 from admission.model.queues import LocalQueue, ResourceFlavor
 
@@ -65,8 +66,6 @@ class Manifests:
 
     async def existing_flavor(self, sluice: Sluice, item: QueueObject) -> Answer | None:
         """Return the server's object if the item is the translation's flavor and exists: it is not replaced then."""
-        from admission.cli.commands.diff import present
-
         return await present(sluice, item) if item is self._flavor else None
 
     def note_once(self, text: str) -> None:

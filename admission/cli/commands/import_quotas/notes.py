@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_kueue.plan import title
+from admission.cli.arguments.objects import title
 from admission.cli.output.printing import print_line
 from admission.model.names import listed
 from admission.model.queues import ClusterQueue, Cohort
