@@ -27,7 +27,7 @@ from admission.engine import (
 from admission.engine.topology.nodes import NodeState
 from admission.engine.topology.workloads import Placer
 from admission.model.manifests import parse_manifest
-from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, TopologyRequest
+from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 
 if TYPE_CHECKING:
@@ -91,6 +91,20 @@ def test_workload_waits_for_room_in_one_rack_and_starts_when_a_node_comes(engine
     engine.observe(NodeChanged(node("a3", "a")), now=2.0)
     (admit,) = engine.settle(2.0).admitted
     assert domains(admit.admission) == ((("a1",), 2), (("a2",), 2), (("a3",), 1))
+
+
+def test_pods_beyond_whole_slices_are_placed_and_replaced_too(engine):
+    """Kueue places them nowhere, and they stay gated."""
+    engine.observe(NodeChanged(node("b2", "b")), now=1.0)
+    slices = TopologyRequest(unconstrained=True, layers=(SliceLayer("rack", 2),))
+    engine.observe(WorkloadPending(workload("w", 7, slices)), now=1.0)
+    (admit,) = engine.settle(1.0).admitted
+    assert domains(admit.admission) == ((("a1",), 2), (("a2",), 2), (("b1",), 2), (("b2",), 1))
+    engine.observe(NodeChanged(replace(node("b2", "b"), ready=False)), now=2.0)
+    engine.observe(NodeChanged(node("b3", "b")), now=2.0)
+    engine.observe(NodesFailed("w", ("b2",)), now=2.0)
+    (again,) = engine.settle(2.0).reassigned
+    assert domains(again.admission) == ((("a1",), 2), (("a2",), 2), (("b1",), 2), (("b3",), 1))
 
 
 def test_room_of_a_finished_workload_is_free(engine):

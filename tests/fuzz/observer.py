@@ -6,7 +6,7 @@ have started before it are left. Pods that started in a cohort may use borrowed 
 ClusterQueue leaves the cohort, and are not summed up with pods that start later. Pods above this bound have bypassed
 the queue.
 
-Pods that were created with Sluice's gate count from its removal. Where a user has removed it, or claims that the pod
+Pods that were created with a gate of Sluice count from its removal. Where a user has removed it, or claims that the pod
 belongs to a Job, Sluice can only delete the pod: then it counts if it is not being deleted after a while.
 """
 
@@ -23,6 +23,7 @@ from admission.cli.demo.live_pods import requests_of
 from tests.fuzz.findings import Finding
 from tests.fuzz.kind_documents import MCAD, WRAPPERS
 from tests.fuzz.pod_players import is_gated
+from tests.fuzz.topology_rules import GATE as TOPOLOGY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
@@ -204,7 +205,9 @@ class Observer:
             owner = above  # the pod of a child, such as a Job of a JobSet, which the workload's start has labelled
         if uid in self._queued or is_gated(pod):
             self._see_queued_pod(pod, owner, cpu, pool)
-        elif uid not in self._pods and (job := self._jobs.get(owner)) is not None and job.charged:
+        elif uid in self._pods or any(gate["name"] == TOPOLOGY for gate in pod["spec"].get("schedulingGates") or ()):
+            return
+        elif (job := self._jobs.get(owner)) is not None and job.charged:
             self._count(uid, owner, cpu, pool)
 
     def _see_queued_pod(self, pod: Object, owner: str, cpu: Fraction, pool: str) -> None:

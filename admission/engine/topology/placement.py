@@ -35,7 +35,7 @@ class Rules:
     prefers: bool = False
     """Whether domains are preferred by the pods' preferred node affinity (Kueue's TASRespectNodeAffinityPreferred)."""
     as_kueue: bool = False
-    """As `Policy.as_kueue`: find no other node for a part of a slice if slices are all that is requested."""
+    """As `Policy.as_kueue`: place whole slices only; no other node for a part of one if nothing else is requested."""
 
 
 class Question(NamedTuple):

@@ -107,7 +107,7 @@ def _extended(
         asked = question.request
         if rules.as_kueue and not dividing and asked is not None and not (asked.required or asked.preferred):
             return NO_LEVEL  # without its slices the request names no level
-    elif not within and question.request is not None and question.request.required and rest:
+    if not within and question.request is not None and question.request.required and rest:
         within = tree.leaves[rest[0].values].values[: searched + 1]
     placed = Search(tree, question._replace(number=amount), rules, searched, layers, within).run()
     if isinstance(placed, str):

@@ -8,7 +8,7 @@ from admission.engine.assignment import Mode
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import PodRules
 from admission.engine.topology.placement import Placed, Question, place
-from admission.engine.topology.replacement import beyond, resize
+from admission.engine.topology.replacement import beyond, resize, shortened
 from admission.engine.topology.state import PlacedPods
 from admission.engine.topology.trial import Room, Trial
 from admission.engine.vocabulary import NO_TREE, Unplaced, several_trees
@@ -115,9 +115,12 @@ class Placer:
         return max(indices, key=lambda index: (assignment.pod_sets[index].pods, -index))
 
     def _question(self, flavor: str, assignment: Assignment, index: int, *, empty: bool) -> Question:
-        pod_set = self._pod_sets[index]
+        pod_set, number = self._pod_sets[index], assignment.pod_sets[index].pods
+        if (request := pod_set.topology) is not None and request.layers and not self._topologies.rules.as_kueue:
+            # Pods beyond whole slices get the place of one more slice; Kueue places them nowhere.
+            number += -number % max(1, request.layers[0].size)
         return Question(
-            assignment.pod_sets[index].pods,
+            number,
             requests_of(pod_set.beside_devices),
             pod_set.topology,
             pod_rules(pod_set, self._queue.flavors[flavor]),
@@ -211,12 +214,12 @@ class Placer:
         leader = next((at for at in range(len(indices)) if at != workers), None)
         leader_requests = requests_of(self._pod_sets[indices[leader]].beside_devices) if leader is not None else None
         question = self._question(flavor, assignment, indices[workers], empty=empty)._replace(leader=leader_requests)
-        tree = self._topologies.trees[flavor]
+        tree, pods = self._topologies.trees[flavor], assignment.pod_sets[indices[workers]].pods
         present = [self._present.get(self._pod_sets[index].name) for index in indices]
         if (here := present[workers]) is not None and (leader is None or present[leader] is not None):
             # The template of pods in one domain has its node selector, unless it is a node: the others have to join.
             within = here.domains[0].values if len(here.domains) == 1 and not tree.by_hostname else ()
-            number = max(question.number, sum(pods for _, pods in here.domains))
+            number = max(pods, sum(count for _, count in here.domains))
             alone = question._replace(number=number, leader=None)
             resized = resize(tree, alone, here, self._topologies.rules, within)
             if isinstance(resized, str):
@@ -228,7 +231,7 @@ class Placer:
         placed = place(tree, question, self._topologies.rules)
         if not isinstance(placed, Placed):
             return placed
-        found = {indices[workers]: PlacedPods(flavor, placed.pods, question.requests)}
+        found = {indices[workers]: PlacedPods(flavor, shortened(placed.pods, pods), question.requests)}
         if leader is not None and placed.leader is not None and leader_requests is not None:
             # As in Kueue a leader that requests nothing has no flavor, and so no place that could be confirmed.
             own = flavor if assignment.pod_sets[indices[leader]].choices else ""
