@@ -30,12 +30,14 @@ from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSp
 from admission.model.quantity import amount
 from admission.model.quotas import (
     FairSharing,
+    ResourceGroup,
     ResourceGroups,
     calendar_faults,
     group_faults,
     limit_faults,
     quotas,
     with_calendar,
+    with_quotas_kept,
 )
 from admission.model.references import Reference
 from admission.model.subscriptions import SubscriptionSpec
@@ -549,11 +551,22 @@ class Subscription(_Named):
     """The events to notify of, and the receiver."""
 
 
+def quotas_kept(new: QueueObject, old: QueueObject | None) -> QueueObject:
+    """Return `new` with the quotas that Sluice itself has written in `old`, the object before, where it has none."""
+    if not isinstance(new, ClusterQueue | Cohort):
+        return new
+    before = old.spec.resource_groups if isinstance(old, ClusterQueue | Cohort) else ()
+    return _with_groups(new, with_quotas_kept(new.spec.resource_groups, before))
+
+
 def quotas_at(item: QueueObject, now: float) -> QueueObject:
     """Return a queue object with the quotas that its calendar has for an instant (s); the same one if it has them."""
     if not isinstance(item, ClusterQueue | Cohort):
         return item
-    groups = with_calendar(item.spec.resource_groups, item.spec.calendar, now)
+    return _with_groups(item, with_calendar(item.spec.resource_groups, item.spec.calendar, now))
+
+
+def _with_groups(item: ClusterQueue | Cohort, groups: tuple[ResourceGroup, ...]) -> QueueObject:
     if groups is item.spec.resource_groups:
         return item
     return item.model_copy(update={"spec": item.spec.model_copy(update={"resource_groups": groups})})

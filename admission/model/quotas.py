@@ -137,18 +137,21 @@ def quotas_by_flavor(groups: tuple[ResourceGroup, ...]) -> dict[tuple[str, str],
     }
 
 
-def with_quota_kept(new: tuple[ResourceGroup, ...], old: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
-    """Return `new` with the nominal quotas of `old` that follow nodes, where `new` does not have them."""
-    if all(quota.from_nodes is None for _, quota in quotas(new)):
-        return new
-    known = {key: quota.nominal_quota for key, quota in quotas_by_flavor(old).items()}
+def with_quotas_kept(new: tuple[ResourceGroup, ...], old: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
+    """Return `new` with what Sluice has written in `old`, where `new` has none: quotas by nodes, and by a calendar."""
+    known = quotas_by_flavor(old)
 
     def kept(flavor: str, quota: ResourceQuota) -> ResourceQuota:
-        if quota.from_nodes is None or "nominal_quota" in quota.model_fields_set:
-            return quota
-        return quota.model_copy(update={"nominal_quota": known.get((flavor, quota.name), "0")})
+        before = known.get((flavor, quota.name))
+        update: dict[str, str] = {}
+        if quota.from_nodes is not None and "nominal_quota" not in quota.model_fields_set:
+            update["nominal_quota"] = "0" if before is None else before.nominal_quota
+        if before is not None and before.current_quota is not None and quota.current_quota is None:
+            update["current_quota"] = before.current_quota
+        return quota.model_copy(update=update) if update else quota
 
-    return with_quotas(new, kept)
+    changed = with_quotas(new, kept)
+    return new if changed == new else changed
 
 
 def with_calendar(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
+    from tests.conftest import Clock
 
 
 @pytest.fixture
@@ -78,3 +79,17 @@ async def test_queue_without_a_calendar_has_no_changes(api: Client) -> None:
     assert (await api.post("cohorts", cohort("all"))).status == 201
     assert (await api.get("cohorts/all/calendar")).body["changes"] == []
     assert (await api.get("clusterqueues/none/calendar")).status == 404
+
+
+async def test_manifest_that_is_written_again_changes_neither_the_object_nor_its_owner(
+    api: Client, clock: Clock
+) -> None:
+    spec = calendar(start=-60, end=600, quota="9")
+    manifest = cluster_queue("one", **spec)
+    manifest["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0] |= {"fromNodes": {"percent": 60}}
+    del manifest["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"]
+    first = (await api.put("clusterqueues/one", manifest)).body["metadata"]
+    clock.advance(5)
+    again = (await api.put("clusterqueues/one?fieldManager=other", manifest)).body["metadata"]
+    assert again["resourceVersion"] == first["resourceVersion"]
+    assert [each["manager"] for each in again["managedFields"]] == [each["manager"] for each in first["managedFields"]]

@@ -20,7 +20,8 @@ PLACEHOLDER = re.compile(r"\.\.\.|[\[\]|…]")
 
 
 def _commands(text: str) -> list[str]:
-    blocks = [line.removeprefix("$ ") for block in FENCED.findall(text) for line in block.splitlines()]
+    fenced = [block.replace("\\\n", " ") for block in FENCED.findall(text)]
+    blocks = [line.removeprefix("$ ") for block in fenced for line in block.splitlines()]
     lines = [line for line in blocks if re.match(r"(kubectl )?sluice ", line)] + INDENTED.findall(text)
     return lines + [line for line in INLINE.findall(text) if not PLACEHOLDER.search(line)]
 

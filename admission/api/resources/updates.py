@@ -22,7 +22,7 @@ from admission.apimachinery.ownership import (
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest, to_manifest
-from admission.model.queues import Budget, ClusterQueue, LocalQueue
+from admission.model.queues import Budget, ClusterQueue, LocalQueue, quotas_kept
 from admission.model.text import clean
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ObjectUpdate:
             return _managed(new, [writer.entry("Apply", paths)])
         live = to_manifest(old)
         merged = merge_patch(live, config)
-        new = self._parsed(merged, strictly=True)
+        new = quotas_kept(self._parsed(merged, strictly=True), old)
         after = to_manifest(new)
         entries = _entries(old)
         found = conflicts(entries, paths, writer, differs=lambda path: find(after, path) != find(live, path))
@@ -129,7 +129,8 @@ class ObjectUpdate:
     def _written(self, old: QueueObject | None, new: QueueObject) -> QueueObject:
         before = {} if old is None else dict(_values(to_manifest(old)))
         entries = [] if old is None else _entries(old)
-        return _managed(new, updated(entries, before, dict(_values(to_manifest(new))), self._writer()))
+        after = dict(_values(to_manifest(quotas_kept(new, old))))  # what Sluice has written changes no owner
+        return _managed(new, updated(entries, before, after, self._writer()))
 
     def _writer(self) -> Writer:
         return Writer(self.manager or _MANAGER, API_VERSION, self.now)

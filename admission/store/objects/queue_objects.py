@@ -17,14 +17,12 @@ from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
 from admission.model.queues import (
     Budget,
-    ClusterQueue,
-    Cohort,
     ProvisioningRequestConfig,
     Subscription,
     Topology,
     quotas_at,
+    quotas_kept,
 )
-from admission.model.quotas import with_quota_kept
 from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
@@ -169,9 +167,8 @@ class Queues(Versions):
             revision = next_revision(connection)
             old = _find(connection, key)
             obj = change(None if old is None else object_of(old))
-            obj = _with_quota_kept(obj, None if old is None else object_of(old))
             now = self._clock()
-            obj = quotas_at(obj, now)
+            obj = quotas_at(quotas_kept(obj, None if old is None else object_of(old)), now)
             check_parents(connection, obj)
             if old is None:
                 row = _with_stop_reason(_row(obj), None, author)
@@ -335,17 +332,6 @@ def _add_version(
     key = row["kind"], row["namespace"], row["name"]
     verb = "update" if operation == "replace" else operation
     audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
-
-
-def _with_quota_kept(obj: QueueObject, old: QueueObject | None) -> QueueObject:
-    """Return an object with the quotas that follow nodes as they are, where it is written without them."""
-    if not isinstance(obj, ClusterQueue | Cohort):
-        return obj
-    before = old.spec.resource_groups if isinstance(old, ClusterQueue | Cohort) else ()
-    groups = with_quota_kept(obj.spec.resource_groups, before)
-    if groups is obj.spec.resource_groups:
-        return obj
-    return obj.model_copy(update={"spec": obj.spec.model_copy(update={"resource_groups": groups})})
 
 
 def _with_stop_reason(row: Document, old: Document | None, author: Author) -> Document:
