@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from admission.engine.assignment import KnownFit
-    from admission.engine.pending_item import Shape
+    from admission.engine.concurrent_admission import Migration
+    from admission.engine.pending_item import Item, Shape
     from admission.engine.protection import Protection
     from admission.engine.topology.state import PlacedPods, Topologies
     from admission.engine.tree import FlavorResource, Node, Tree
@@ -158,6 +159,12 @@ class ClusterQueue:
         """Seconds in which waiting workloads gain a priority of 1 in their order; 0: none."""
         self.strict_after: float | None = None
         """Seconds after which a waiting workload is not overtaken any more; None: never."""
+        self.migration: Migration | None = None
+        """How workloads move to better flavors; None: they are tried in one flavor after the other, and stay in it."""
+        self.moving: Pending | None = None
+        """The movers of its workloads; None: they do not move."""
+        self.leaving: dict[str, Item] = {}
+        """The movers whose workloads are being evicted for them, by uid: each cycle keeps the quota for them."""
         self.inactive = "not found"
         """Why it admits no workload, to follow its name: `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}

@@ -7,10 +7,12 @@ usage left by those before it. Follows Kueue's `Scheduler.schedule` (`pkg/schedu
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.clusterqueue import Held, usage_of
+from admission.engine.concurrent_admission import Mover, flavor_of, is_acceptable, siblings
 from admission.engine.entry import Entry, Outcome, Result
 from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
@@ -23,20 +25,27 @@ from admission.engine.tree import add_usage, available, fits, remove_usage
 from admission.engine.victims import eviction, without
 from admission.engine.vocabulary import (
     ADMISSION_GATED,
+    BETTER_ADMITTED,
     DEFERRED,
     FITS_WITHOUT_PREEMPTED,
+    FLAVOR_MIGRATION,
     GATED,
     MISCONFIGURED,
     NAMESPACE_MISMATCH,
     NO_LONGER_FITS,
+    NOT_ACCEPTABLE,
     OVERLAPS,
+    PENDING_EVALUATION,
+    SET_LIMIT_REACHED,
     SLICE_REPLACED,
+    USER_LIMIT_REACHED,
     WAITING_FOR_PREEMPTED,
     WAITING_FOR_QUOTA,
 )
+from admission.model import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.configuration import Policy
@@ -44,7 +53,8 @@ if TYPE_CHECKING:
     from admission.engine.forest import Domain
     from admission.engine.head_prediction import Contender
     from admission.engine.order import Rank
-    from admission.engine.pending_item import Item
+    from admission.engine.pending import Pending
+    from admission.engine.pending_item import Item, Shape
     from admission.engine.policies.active import ActivePolicies
     from admission.engine.preemption import MakeSearch, Search
     from admission.engine.tree import FlavorResource, Node
@@ -80,6 +90,8 @@ class Cycle:
         self._victims: dict[str, Held] = {} if victims is None else victims
         self._cycle_usage: list[tuple[Node, int, int]] = []
         """Usage of heads that wait for preemption: counted until the end of the cycle only."""
+        self._migrating: list[Held] = []
+        """Workloads that are evicted for a variant of theirs in a better flavor."""
         self._places = PlacedHeads(policy, self._victims)
         self._skip_plan = skip_plan
         self._filters = policies if policies is not None and policies.filtering else None  # None: no policy filters
@@ -117,6 +129,10 @@ class Cycle:
                 held.evicting = True
                 held.queue.generation += 1
                 self._result.moved = True
+        for held in self._migrating:
+            held.evicting = True
+            held.queue.generation += 1
+            self._result.moved = True
         self._domain.waiting = bool(entries)
         return self._result
 
@@ -189,7 +205,11 @@ class Cycle:
             best_effort = queue.spec.queueing_strategy == "BestEffortFIFO" and queue.strict_after is None
             if self._lean and queue.has_obstacles and best_effort:
                 queue.pending.skip(queue.surely_blocked())
-            item = queue.pending.pop() if self._filters is None else self._pop(queue, self._filters)
+            if queue.moving is not None:
+                entries += [Entry(mover, queue, queue.node) for mover in queue.leaving.values()]
+                item = self._pop_or_mover(queue, queue.moving)
+            else:
+                item = queue.pending.pop() if self._filters is None else self._pop(queue, self._filters)
             if item is None:
                 continue
             if not item.accepted:
@@ -208,6 +228,18 @@ class Cycle:
         for queue, item in faulty:
             queue.pending.add(item)
         return entries
+
+    def _pop_or_mover(self, queue: ClusterQueue, moving: Pending) -> Item | None:
+        """Pop the first of the pending workloads and of the movers, in their common order."""
+        mover, head = moving.head, queue.pending.head
+        if mover is not None and head is not None:
+            is_sticky, is_other = moving.sticky == mover.uid, queue.pending.sticky == head.uid
+            is_first = mover.rank < head.rank if is_sticky is is_other else is_sticky
+            head = None if is_first else head
+        if mover is not None and head is None:
+            return moving.pop()
+        item = queue.pending.pop() if self._filters is None else self._pop(queue, self._filters)
+        return moving.pop() if item is None else item
 
     def _pop(self, queue: ClusterQueue, filters: ActivePolicies) -> Item | None:
         """Pop the first workload that no policy refuses; refused workloads before it become inadmissible."""
@@ -237,7 +269,8 @@ class Cycle:
     def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
         """Find an assignment and its targets, for fewer pods if the full number gets none: Kueue's `getAssignments`."""
         entry.generation = entry.queue.generation
-        if only is None and entry.progress is None and entry.queue.topologies is None:
+        flavors = entry.flavors
+        if only is None and entry.progress is None and entry.queue.topologies is None and not flavors:
             known = entry.queue.facts(entry.item.shape).known_fit
             if known is not None and known.holds(entry.node):
                 entry.assignment = known.assignment
@@ -249,13 +282,28 @@ class Cycle:
                 made.append(self._make_search(self._domain, entry.queue, entry.item, self._victims, self._domain.guard))
             return made[0]
 
+        if not flavors:
+            entry.assignment, entry.targets = self._attempt(entry, entry.item.shape, search, only)
+            return
+        found: list[tuple[tuple[bool, Mode], Assignment, list[Target]]] = []
+        for flavor in flavors:
+            assignment, targets = self._attempt(entry, entry.item.shape.limited_to(flavor), search, only)
+            found.append(((bool(targets) or assignment.mode is Mode.FIT, assignment.mode), assignment, targets))
+            if assignment.mode is Mode.FIT:
+                break
+        _, entry.assignment, entry.targets = max(found, key=itemgetter(0))  # of equal ones the first
+
+    def _attempt(
+        self, entry: Entry, shape: Shape, search: Callable[[], Search], only: Assignment | None
+    ) -> tuple[Assignment, list[Target]]:
+        """Return an assignment of this shape, and its targets: for fewer pods if the full number gets none."""
         replaced = entry.replaced() if entry.item.workload.replaces else None
         assigner = Assigner(
             entry.queue,
-            entry.item.shape,
+            shape,
             simulate=lambda fr, amount: search().simulate(fr, amount),
             fair=self._policy.fair_sharing,
-            progress=None if only else entry.progress,
+            progress=None if only or shape is not entry.item.shape else entry.progress,
             only=only.pod_sets if only else None,
             replaced=replaced.admission.pod_sets if replaced is not None else (),
             ignore_undeclared=self._policy.ignore_undeclared,
@@ -271,22 +319,40 @@ class Cycle:
         full = assigner.assign(None)
         targets = targets_of(full, search, placer)
         found = None
-        if entry.item.shape.partial and not targets and full.mode is not Mode.FIT:
-            found = largest_that_fits(entry.item.shape.pod_sets, attempt)
-        entry.assignment, entry.targets = found or (full, targets)
+        if shape.partial and not targets and full.mode is not Mode.FIT and not isinstance(entry.item, Mover):
+            found = largest_that_fits(shape.pod_sets, attempt)
+        return found or (full, targets)
 
     def decide(self, entry: Entry) -> None:
         """Admit, preempt, reserve quota or skip, by the entry's mode (Kueue's `processEntry`)."""
-        if self._filters is not None:
-            # Now it has flavors, and workloads that were admitted earlier in this cycle are charged.
-            refusal = self._filters.refusal(entry.item, entry.queue.name, self._quota_of(entry))
-            if refusal is not None:
-                entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
-                return
+        better, worse = siblings(entry) if entry.item.workload.terms.variant_of else (None, None)
+        if better is not None:
+            entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, PENDING_EVALUATION, BETTER_ADMITTED
+        elif self._filters is None or self._permits(entry, self._filters):
+            self._decide(entry, worse)
+
+    def _permits(self, entry: Entry, filters: ActivePolicies) -> bool:
+        """Whether no policy refuses it now: it has flavors, and those admitted earlier in this cycle are charged."""
+        refusal = filters.refusal(entry.item, entry.queue.name, self._quota_of(entry))
+        if refusal is None:
+            return True
+        if not isinstance(entry.item, Mover):
+            entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
+            return False
+        if refusal.reason in (USER_LIMIT_REACHED, SET_LIMIT_REACHED):
+            return True  # its workload counts against these already
+        entry.outcome = Outcome.GATED
+        return False
+
+    def _decide(self, entry: Entry, worse: Held | None) -> None:
+        """Decide by the entry's mode. `worse`: a variant of the same workload that holds quota of a worse flavor."""
         if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
             self._reassign_without_victims(entry)
         elif entry.queue.topologies is not None and self._places.needs_other_place(entry):
             self._assign(entry, only=entry.assignment)
+            self._domain.shares = None
+        elif self._cycle_usage and entry.flavors and not entry.fits_without(self._victims):
+            self._assign(entry)  # the quota of its flavor is kept for one that moves: there may be another
             self._domain.shares = None
         assignment, usage = entry.assignment, entry.assignment.usage
         if assignment.mode is Mode.NO_FIT:
@@ -316,6 +382,8 @@ class Cycle:
             self._preempt(entry)
         elif self._victims and not (self._policy.as_kueue or entry.fits_beside(self._cycle_usage)):
             self._defer(entry, FITS_WITHOUT_PREEMPTED)
+        elif worse is not None:
+            self._migrate(entry, worse)
         else:
             self._admit(entry)
 
@@ -360,6 +428,29 @@ class Cycle:
         entry.reason = WAITING_FOR_PREEMPTED
         entry.message = f"{entry.assignment.message()}. Pending the preemption of {len(entry.targets)} workload(s)"
 
+    def _migrate(self, entry: Entry, held: Held) -> None:
+        """Evict a workload for its variant in a better flavor, and keep the quota for it: Kueue's `issueMigration`."""
+        item, queue = entry.item, entry.queue
+        is_leaving = item.uid in queue.leaving
+        if held.evicting and isinstance(item, Mover) and not is_leaving:
+            entry.outcome = Outcome.GATED  # evicted for another reason: it may not come back
+            return
+        self._add_cycle_usage(entry.node, entry.assignment.usage)
+        self._places.occupy(entry)
+        if not is_acceptable(entry):
+            entry.reason, entry.message = PENDING_EVALUATION, NOT_ACCEPTABLE
+            return
+        entry.outcome, entry.reason = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED
+        entry.message = f"{entry.assignment.message()}. Pending the migration of 1 workload(s)"
+        if held.evicting:
+            return
+        text = f"Evicted to accommodate a workload (UID: {item.uid}) due to migration to more favorable resource flavor"
+        if isinstance(item, Mover):
+            queue.leaving[item.uid] = item
+            text = sentences.moves(flavor_of(held), _flavor(entry.assignment), queue.name)
+        self._result.evicted.append(Evict(held.workload, FLAVOR_MIGRATION, text))
+        self._migrating.append(held)
+
     def _admit(self, entry: Entry) -> None:
         tree = self._domain.tree
         for fr, amount in entry.assignment.usage.items():
@@ -385,7 +476,10 @@ class Cycle:
 
     def _conclude(self, entry: Entry) -> None:
         """Requeue a head that was not admitted, as active or inadmissible (Kueue's `requeueAndUpdate`)."""
-        item, queue, pending = entry.item, entry.queue, entry.queue.pending
+        item, queue, pending = entry.item, entry.queue, entry.pending
+        if isinstance(item, Mover):
+            self._conclude_mover(entry, pending)
+            return
         if self._domain.skipped is not None:
             self._domain.skipped.invalidate(queue)
         if item.progress is not None:  # the search was continued in this cycle: the next one starts at the first flavor
@@ -404,7 +498,7 @@ class Cycle:
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
-        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED):
+        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED) and not entry.flavors:
             progress = Progress(entry.assignment.tried(), entry.generation, self._number)
             if progress.unfinished:
                 item.progress = progress
@@ -427,6 +521,24 @@ class Cycle:
         else:
             pending.add(item)
 
+    def _conclude_mover(self, entry: Entry, moving: Pending) -> None:
+        item, leaving = entry.item, entry.queue.leaving
+        if item.uid in leaving:
+            if item.bucket is None:
+                moving.make_one_inadmissible(item, until_woken=True)
+            return
+        if entry.outcome is Outcome.PREEMPTING and moving.sticky != item.uid:
+            moving.sticky = item.uid
+            self._result.moved = True
+        if entry.outcome is Outcome.NOT_ADMITTED:
+            moving.make_inadmissible(item)
+            self._result.moved = True
+        elif entry.outcome is Outcome.GATED:
+            moving.make_one_inadmissible(item)
+            self._result.moved = True
+        else:
+            moving.add(item)
+
     def _is_overdue(self, entry: Entry, strict_after: float) -> bool:
         """Whether a head that does not fit is not overtaken any more; if that comes later, the tree is told when."""
         if entry.reason != WAITING_FOR_QUOTA:
@@ -442,10 +554,16 @@ class Cycle:
     def _note_obstacles(self, entry: Entry) -> None:
         shape, queue = entry.item.shape, entry.queue
         facts = queue.facts(shape)
-        facts.obstacles = None if shape.partial or shape.replaces else obstacles(facts.plan, entry.assignment)
+        is_one_search = not (shape.partial or shape.replaces or shape.terms.flavors or entry.flavors)
+        facts.obstacles = obstacles(facts.plan, entry.assignment) if is_one_search else None
         queue.has_obstacles = True
 
     def _park(self, item: Item, reason: str, message: str) -> None:
         if item.last_park != (reason, message):
             item.last_park = reason, message
             self._result.parked.append(Park(item.workload, reason, message))
+
+
+def _flavor(assignment: Assignment) -> str:
+    """Return the flavor of an assignment that has only one."""
+    return next(choice.flavor for result in assignment.pod_sets for choice in result.choices.values())

@@ -124,7 +124,8 @@ class Engine:
             cycles.append((domain, cycle))
         for domain, result in self._results(cycles, again):
             # Another cycle without heads, and without usage over a lowered quota, would decide nothing.
-            is_over = lean and not domain.converging and not any(queue.pending.by_uid for queue in domain.queues)
+            is_over = lean and not any(queue.pending.by_uid for queue in domain.queues)
+            is_over = is_over and not domain.converging and not domain.concurrent
             domain.dirty = result.moved and not is_over
             domain.version += 1
             registry.stale_reasons.update(dict.fromkeys(result.preempting))
@@ -201,7 +202,7 @@ class Engine:
 
     def _plan_skips(self, domain: Domain, *, lean: bool) -> SkipPlan | None:
         """Decide which ClusterQueues the next cycle skips; None: none."""
-        if domain.placing or domain.guard is not None or self._registry.policies.filtering:
+        if domain.placing or domain.concurrent or domain.guard is not None or self._registry.policies.filtering:
             return None  # predictions consider quota alone, no protection, and no policy that may refuse the head
         if domain.skipped is None:
             if not (lean and self._policy.fair_sharing and domain.flat):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from admission.engine.concurrent_admission import Mover
 from admission.engine.tree import add_usage, fits, remove_usage
 from admission.engine.victims import without_quota
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.events import Admit, Evict, Park
+    from admission.engine.pending import Pending
     from admission.engine.pending_item import Item, Progress
     from admission.engine.tree import Node
     from admission.engine.victims import Target
@@ -55,6 +57,21 @@ class Entry:
     message: str = ""
     contended: bool = False
     """Whether it entered the running cycle as a contender (see `fair_skipping`), and was no head at its start."""
+
+    @property
+    def pending(self) -> Pending:
+        """Where it queues."""
+        moving = self.queue.moving
+        return moving if moving is not None and isinstance(self.item, Mover) else self.queue.pending
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """The flavors that it is tried in one by one, the preferred one first; empty: it is tried in all at once."""
+        migration = self.queue.migration
+        if migration is None:
+            return ()
+        limited = self.item.workload.terms.flavors
+        return () if limited and not isinstance(self.item, Mover) else limited or migration.flavors
 
     def replaced(self) -> Held | None:
         """Return the admitted workload (slice) whose quota this one takes over; None: it replaces none here."""

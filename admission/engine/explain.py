@@ -76,6 +76,8 @@ class Explanation:
 
     placement: tuple[str, ...] = ()
     """Sentences about the room for its pods where it has quota, but no place in its topology."""
+    moves: str = ""
+    """Of a workload that holds quota, a sentence about the flavors to which it would move; empty: it would to none."""
     protected: str = ""
     """Of a workload that holds quota, a sentence about its protection from preemption; empty: it has none now."""
 
@@ -95,8 +97,13 @@ def explain_held(registry: Registry, held: Held) -> Explanation:
         for pod_set, pods, flavors in registry.placed.waiting(held):
             for flavor in flavors:
                 placement += advice(registry, flavor, pod_set, pods, uid=workload.uid, namespace=workload.namespace)
+    mover = registry.movers.by_uid.get(held.workload.uid) if held.queue.moving is not None else None
+    moves = ""
+    if mover is not None and not held.evicting:
+        later = mover.not_before if mover.not_before > registry.now else None
+        moves = sentences.would_move(mover.workload.terms.flavors, held.queue.name, later)
     return Explanation(
-        state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement), protected=protected
+        state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement), protected=protected, moves=moves
     )
 
 

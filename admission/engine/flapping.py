@@ -49,8 +49,8 @@ class PreemptionTracker:
         """
         flaps = []
         new: dict[str, dict[str, str]] = {}
-        for evict in evicted:
-            if evict.preemption_reason and evict.preemptor is not None:
+        for evict in evicted:  # a preemptor that is no item is a mover: it runs in any case
+            if evict.preemption_reason and evict.preemptor is not None and evict.preemptor in self._items:
                 new.setdefault(evict.preemptor, {})[evict.workload.uid] = evict.workload.key
         for preemptor, victims in new.items():
             watch = self.watches.setdefault(preemptor, _Watch())
@@ -69,7 +69,9 @@ class PreemptionTracker:
 
     def forget(self, preemptor: str, victim: str) -> None:
         """Forget that a workload was preempted, as its admission was taken back instead."""
-        watch = self.watches[preemptor]
+        watch = self.watches.get(preemptor)
+        if watch is None:
+            return
         del watch.victims[victim]
         watch.leaving.discard(victim)
         if not watch.victims:

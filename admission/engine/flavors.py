@@ -91,6 +91,7 @@ class Assigner:
         self._quota_alone = queue.topologies is None
         self._shape = shape
         self._may_borrow = shape.terms.may_borrow
+        self._allowed = shape.terms.flavors
         self._facts = queue.facts(shape)
         self._plan: Plan = self._facts.plan
         self._simulate = simulate
@@ -191,6 +192,11 @@ class Assigner:
             obstacle = "" if self._only is None else self._not_nominated(self._only, group, part, option)
             if obstacle:
                 causes.append(obstacle)
+                continue
+            if self._allowed and option.flavor not in self._allowed:
+                causes.append(
+                    f"skipping flavor {option.flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
+                )
                 continue
             if option.mismatch:
                 causes.append(option.mismatch)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.engine.clusterqueue import ClusterQueue, Held
+from admission.engine.concurrent_admission import Migration
 from admission.engine.protection import Guard, PastPreemptions, Protection
 from admission.engine.tree import Node, NodeSpec, Quota, Tree, build
 from admission.model.durations import parse_duration
@@ -61,6 +62,8 @@ class Domain:
     """Number of cycles that processed the tree. Between two of them its usage changes only while it is `dirty`."""
     placing: bool = False
     """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
+    concurrent: bool = False
+    """Whether workloads of a ClusterQueue are tried in each flavor by itself, and may move."""
     guard: Guard | None = None
     """Protection of workloads from preemption; None: no ClusterQueue has any."""
     overdue_at: float | None = None
@@ -86,6 +89,8 @@ class Domain:
             if queue.pending.has_inadmissible:
                 alone = lean and len(self.queues) == 1 and queue.strict_after is None
                 queue.pending.requeue_inadmissible(queue.surely_blocked() if alone else None)
+            if queue.moving is not None:
+                queue.moving.requeue_inadmissible()
 
 
 class Forest:
@@ -126,6 +131,7 @@ class Forest:
             root, fault = roots.get(spec.cohort_name, (spec.cohort_name, ""))
             queue.spec = spec
             queue.protection = Protection.of(spec)
+            queue.migration = Migration.of(spec)
             interval = None if spec.aging is None else _seconds(spec.aging.priority_interval)
             queue.priority_interval = interval or 0.0
             queue.strict_after = _seconds(spec.aging.strict_after) if spec.aging is not None else None
@@ -227,7 +233,10 @@ class Forest:
         converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
         placing = any(queue.topologies is not None for queue in queues)
         guard = Guard(self.preemptions) if any(queue.protection is not None for queue in queues) else None
-        return Domain(tree, queues, at, built_from, converging=converging, placing=placing, guard=guard)
+        concurrent = any(queue.migration is not None for queue in queues)
+        return Domain(
+            tree, queues, at, built_from, converging=converging, placing=placing, concurrent=concurrent, guard=guard
+        )
 
     def _cohort_specs(self, names: Iterable[str]) -> list[NodeSpec]:
         specs = []

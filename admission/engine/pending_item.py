@@ -122,7 +122,18 @@ class Item:
 class Shape:
     """Pod sets and priority that a class of equal workloads has in common. Equal shapes are one object."""
 
-    __slots__ = ("__weakref__", "_usage", "facts", "partial", "pod_sets", "priority", "replaces", "terms", "written")
+    __slots__ = (
+        "__weakref__",
+        "_limited",
+        "_usage",
+        "facts",
+        "partial",
+        "pod_sets",
+        "priority",
+        "replaces",
+        "terms",
+        "written",
+    )
 
     def __init__(
         self,
@@ -146,6 +157,16 @@ class Shape:
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
         """Whether it may be admitted with fewer pods."""
         self._usage: dict[FlavorResource, int] | None = None
+        self._limited: dict[str, Shape] = {}
+
+    def limited_to(self, flavor: str) -> Shape:
+        """Return the shape of its variant in this flavor."""
+        shape = self._limited.get(flavor)
+        if shape is None:
+            terms = replace(self.terms, flavors=(flavor,))
+            shape = Shape(self.written, self.pod_sets, self.priority, self.replaces, terms)
+            self._limited[flavor] = shape
+        return shape
 
     @property
     def usage(self) -> Mapping[FlavorResource, int]:
@@ -228,8 +249,8 @@ class Shapes:
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
         replaces, terms = workload.replaces, workload.terms
-        if terms.after or terms.at_most is not None:
-            terms = replace(terms, after=(), at_most=None)
+        if terms.after or terms.at_most is not None or terms.variant_of:
+            terms = replace(terms, after=(), at_most=None, variant_of="")
         is_same = known is not None and known.written is workload.pod_sets and known.replaces == replaces
         if known is not None and is_same and (known.terms is terms or known.terms == terms):
             return known

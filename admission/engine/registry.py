@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
+from admission.engine.concurrent_admission import Movers
 from admission.engine.draining import drain
 from admission.engine.events import (
     NamespaceChanged,
@@ -89,6 +90,7 @@ class Registry:
         that was (Unix time, s), and whether it has succeeded."""
         self._dependents: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
         """(namespace, name) to uid and what that pending workload waits for, of those that wait for others."""
+        self.movers = Movers(self)
         self.rests = Rests()
         self.asleep: list[tuple[float, str]] = []
         """Heap of (Unix time (s) at which the requeue backoff ends, uid)."""
@@ -120,6 +122,8 @@ class Registry:
             case WorkloadCleared():
                 if (cleared := self.held.get(event.uid)) is not None:
                     cleared.cleared_at = event.at
+                    if cleared.queue.moving is not None:
+                        self.movers.follow(cleared)
             case WorkloadEnded():
                 self._note_end(event)
             case WorkloadPreempted():
@@ -269,6 +273,8 @@ class Registry:
         if self.placed is not None:
             self.placed.add(held)
         self.policies.restore(held)
+        if queue.moving is not None:
+            self.movers.follow(held)
         if queue.tree is None:
             return
         if all(fr in queue.tree.index for fr, _ in held.usage):
@@ -284,6 +290,8 @@ class Registry:
         if held is not None and not held.evicting:
             held.evicting = True
             held.queue.generation += 1
+            if held.queue.moving is not None:
+                self.movers.forget(held)
             self.mark_dirty(held.queue)
 
     def admit(self, held: Held) -> None:
@@ -304,6 +312,8 @@ class Registry:
             self.placed.add(held)
         if self.policies.active:
             self.policies.charge_after_cycle(held)
+        if held.queue.moving is not None:
+            self.movers.follow(held)
 
     def free(self, held: Held) -> None:
         """Release a workload's quota, and have the inadmissible workloads of its tree requeued."""
@@ -348,6 +358,8 @@ class Registry:
     def _drop(self, held: Held) -> None:
         del self.held[held.workload.uid]
         held.queue.drop(held)
+        if held.queue.moving is not None:
+            self.movers.forget(held)
         if self.placed is not None:
             self.placed.remove(held)
         if self.policies.active:
@@ -450,6 +462,12 @@ class Registry:
                 queue.pending.wake(item)
                 self.stale_reasons[uid] = None
                 self.mark_dirty(queue)
+            mover = self.movers.by_uid.get(uid)
+            if mover is not None and mover.not_before == not_before:
+                queue = self.forest.queue(mover.cluster_queue)
+                if queue.moving is not None:
+                    queue.moving.wake(mover)
+                    self.mark_dirty(queue)
 
     def guard_aside(self, domain: Domain) -> Guard | None:
         """Return the protection in a tree for an answer, which must not have anything tried again."""
@@ -506,7 +524,9 @@ class Registry:
         self.objects_changed = False
         self._local_queues_changed.clear()
         self._namespaces_changed.clear()
-        return drain(self)
+        evicted = drain(self)
+        self.movers.refresh()
+        return evicted
 
     def _rebuild(self) -> None:
         inactive = {queue: queue.inactive for queue in self.forest.queues.values()}

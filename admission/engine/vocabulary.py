@@ -41,6 +41,7 @@ PREEMPTED: Final = "Preempted"
 FOREIGN: Final = "a workload of another namespace"
 """Replaces the preemptor's name in messages for users who may not see names of other namespaces."""
 NODE_FAILURES: Final = "NodeFailures"
+FLAVOR_MIGRATION: Final = "FlavorMigration"
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
@@ -64,6 +65,8 @@ OVERLAPS: Final = "Workload has overlapping preemption targets with another work
 DEFERRED: Final = f"{OVERLAPS}, but will fit after these preemptions complete"
 FITS_WITHOUT_PREEMPTED: Final = "Workload fits when workloads that are being preempted have released their quota"
 GATED: Final = "Workload requires preemption, but it's gated"
+BETTER_ADMITTED: Final = "A more favorable variant is already admitted"
+NOT_ACCEPTABLE: Final = "Target flavor is below LastAcceptableFlavorName"
 NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selector"
 
 

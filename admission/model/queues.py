@@ -196,6 +196,41 @@ class Aging(Model):
         return self
 
 
+class MigrationConstraints(Model):
+    """When workloads move to a preferred flavor."""
+
+    last_acceptable_flavor_name: Name | None = None
+    """The last flavor, in the order of the ClusterQueue, to which workloads move; not given: any that is preferred to
+    their own."""
+    minimum_runtime: PositiveDuration | None = None
+    """How long a workload runs at least before it moves, such as `30m`. An extension; not given: it moves at once."""
+
+
+class Migration(Model):
+    """Whether and when admitted workloads move to a flavor that comes before their own."""
+
+    mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"] = "TryPreferredFlavors"
+    """Whether a workload moves, by an eviction, when it fits in a preferred flavor, or stays where it was admitted."""
+    constraints: MigrationConstraints | None = None
+    """When it moves; only with mode TryPreferredFlavors."""
+
+    @model_validator(mode="after")
+    def _constraints_need_moves(self) -> Self:
+        if self.constraints is not None and self.mode != "TryPreferredFlavors":
+            raise FieldFaultsError([("constraints", "needs mode TryPreferredFlavors")])
+        return self
+
+
+class ConcurrentAdmissionPolicy(Model):
+    """Workloads are tried in each flavor by itself, and may move to a preferred one while they run."""
+
+    migration: Migration = Migration()
+    """Whether and when they move."""
+
+
+_MOST_VARIANTS = 16
+
+
 class ClusterQueueSpec(Model):
     """A leaf of the quota tree: quota, and how workloads get it."""
 
@@ -229,6 +264,28 @@ class ClusterQueueSpec(Model):
     """What its workloads gain by waiting; not given: nothing."""
     calendar: Calendar | None = None
     """Other nominal quotas for a time; not given: they are always the same. An extension: Kueue has no calendar."""
+    concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
+    """Whether its workloads move to flavors that come first in its order; not given: they stay."""
+
+    @model_validator(mode="after")
+    def _flavors_are_ordered(self) -> Self:
+        if self.concurrent_admission_policy is None:
+            return self
+        field, faults = "concurrentAdmissionPolicy", []
+        if len(self.resource_groups) != 1:
+            faults.append((field, "needs exactly one resource group, as its flavors are the order of preference"))
+        elif len(self.resource_groups[0].flavors) > _MOST_VARIANTS:
+            faults.append((field, f"permits {_MOST_VARIANTS} flavors at most"))
+        if self.queueing_strategy != "BestEffortFIFO":
+            faults.append((field, "needs queueingStrategy BestEffortFIFO"))
+        constraints = self.concurrent_admission_policy.migration.constraints
+        last = None if constraints is None else constraints.last_acceptable_flavor_name
+        if last is not None and last not in {each.name for group in self.resource_groups for each in group.flavors}:
+            path = f"{field}.migration.constraints.lastAcceptableFlavorName"
+            faults.append((path, f"{last} is no flavor of the ClusterQueue"))
+        if faults:
+            raise FieldFaultsError(faults)
+        return self
 
     @model_validator(mode="after")
     def _groups_are_consistent(self) -> Self:

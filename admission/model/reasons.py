@@ -72,6 +72,8 @@ EVICTED: Final = (
            "An admin opens it with `sluice resume`"),
     Reason("OverQuota", "Quota was lowered below use, and its ClusterQueue converges to it (`overQuota`)",
            "It queues again by itself", own=True),
+    Reason("FlavorMigration", "A flavor is free that its ClusterQueue prefers to its own (`concurrentAdmissionPolicy`)",
+           "It queues again by itself"),
     Reason("NodeFailures", "Nodes on which it was placed by topology have failed, and no others could take their place",
            "It queues again by itself"),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it is now", own=True),

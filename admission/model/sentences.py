@@ -362,6 +362,18 @@ def taken_back(text: str) -> str:
     return f"{text}. It queues again by itself."
 
 
+def moves(flavor: str, better: str, queue: str) -> str:
+    """It is evicted to be admitted in a flavor that its ClusterQueue prefers."""
+    return f"It moves from flavor {flavor} to {better}, which ClusterQueue {queue} prefers; it queues again by itself."
+
+
+def would_move(flavors: Sequence[str], queue: str, not_before: float | None) -> str:
+    """It is admitted, and would rather be in one of these flavors."""
+    names = " or ".join(flavors)
+    later = "" if not_before is None else f", but not before {time(not_before)} (minimumRuntime)"
+    return f"It moves to flavor {names}, which ClusterQueue {queue} prefers, as soon as it fits there{later}."
+
+
 def protected(until: float, *, is_preempted_often: bool) -> str:
     """It is not preempted for some time."""
     often = "It was preempted repeatedly: " if is_preempted_often else ""

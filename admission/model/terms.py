@@ -66,6 +66,10 @@ class Terms:
     """Workloads after which it starts."""
     at_most: tuple[str, int] | None = None
     """Name of a set of workloads of the namespace to which it belongs, and how many of them may be admitted at once."""
+    flavors: tuple[str, ...] = ()
+    """The flavors that it may get; empty: any. Of a variant in concurrent admission, and so not of a user."""
+    variant_of: str = ""
+    """Uid of what its variants have in common; empty: it is none."""
 
     def document(self) -> dict[str, Any] | None:
         """Return the terms as JSON for the database; None: there are none."""

@@ -10,6 +10,7 @@ from admission.kinds.limits import NamespaceContext
 from admission.kinds.templates import pod_set as read_template
 from admission.model.errors import Misconfigured
 from admission.model.quantity import amount
+from admission.model.terms import NO_TERMS, Terms
 from admission.model.topology_documents import topology_assignment, topology_request
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.scenario import key_of, seconds
@@ -79,6 +80,7 @@ class WorkloadReader:
             queued_at=seconds(evicted["lastTransitionTime"]) if evicted is not None and own_fault else None,
             replaces=self._uids.get(annotations.get(f"{_PREFIX}/workload-slice-replacement-for", ""), ""),
             may_preempt=not self._gated(spec, status),
+            terms=self._terms(metadata, conditions),
             max_seconds=spec.get("maximumExecutionTimeSeconds"),
         )
         holds = reserved is not None and bool(status.get("admission"))
@@ -113,6 +115,21 @@ class WorkloadReader:
             group=group,
             topology=topology_request(entry.get("topologyRequest")),
         )
+
+    def _terms(self, metadata: Mapping[str, Any], conditions: Mapping[str, Any]) -> Terms:
+        """Return what makes a Workload a variant of another one, in concurrent admission."""
+        if not self._gates.get("ConcurrentAdmission"):
+            return NO_TERMS
+        allowed = (metadata.get("annotations") or {}).get(f"{_PREFIX}/workload-allowed-resource-flavors")
+        owners = (
+            owner.get("uid", "")
+            for owner in metadata.get("ownerReferences") or ()
+            if owner.get("kind") == "Workload" and owner.get("apiVersion", "").startswith(f"{_PREFIX}/")
+        )
+        # A sibling that only holds quota, and is not admitted, keeps nobody from being admitted.
+        is_admitted = "Admitted" in conditions or "QuotaReserved" not in conditions
+        flavors = tuple(name.strip() for name in allowed.split(",")) if allowed else ()
+        return Terms(flavors=flavors, variant_of=next(owners, "") if is_admitted else "")
 
     def _gated(self, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
         if not (self._gates.get("MultiKueueOrchestratedPreemption") or self._gates.get("ConcurrentAdmission")):

@@ -106,7 +106,7 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     documents = list(yaml.safe_load_all(V1BETA2))
     documents[0]["spec"]["topologyName"] = "racks"
     documents[1]["spec"]["queueingStrategy"] = "BestEffortFIFO"
-    documents[1]["spec"]["concurrentAdmissionPolicy"] = {"migration": {"mode": "TryPreferredFlavors"}}
+    documents[1]["spec"]["queueShape"] = "round"
     documents.append({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "a"}})
     levels = {"levels": [{"nodeLabel": "rack"}]}
     racks = {"apiVersion": "kueue.x-k8s.io/v1alpha1", "kind": "Topology", "metadata": {"name": "racks"}, "spec": levels}
@@ -115,7 +115,7 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     plan = await sluice("import", "kueue", "-f", str(file))
     lines = plan.output.splitlines()
     note = lines[lines.index("update  clusterqueue/team-a-cq") + 1]
-    assert "spec.concurrentAdmissionPolicy" in note
+    assert "spec.queueShape" in note
     assert "left out, as if it were not set" in note
     assert "Sluice has no MultiKueueConfig: Jobs run in this cluster only" in plan.output
     assert "create  topology/racks" in lines

@@ -65,7 +65,7 @@ TABLES: Final = {
         ),
         Row(
             "`concurrentAdmissionPolicy` (alpha)",
-            "A workload is tried in one flavor after the other, and stays in the one in which it was admitted",
+            "controller/test_concurrent_admission.py::test_job_moves_when_the_preferred_flavor_is_free",
         ),
         Row(
             "Lowered quota evicts nothing", f"{_EVENTS}test_quota_lowered_below_usage_evicts_nothing_and_admits_nothing"

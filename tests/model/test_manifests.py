@@ -273,7 +273,6 @@ RESOURCES_PATH = "spec.resourceGroups[0].flavors[1].resources"
             "spec.namespaceSelector.matchExpressions[0].values",
             "must be empty",
         ),
-        (CLUSTER_QUEUE, "spec.concurrentAdmissionPolicy", {}, "spec.concurrentAdmissionPolicy", "unknown field"),
         (CLUSTER_QUEUE, "metadata.name", "Team_A", "metadata.name", "lower-case"),
         (CLUSTER_QUEUE, "metadata.name", None, "metadata.name", "is required"),
         (CLUSTER_QUEUE, "metadata", None, "metadata", "is required"),

@@ -129,8 +129,8 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
             reason_text,
             *_placement(found),
         ]
-    protected = [found.protected] if found.protected else []
-    return [f"{workload.title} does not wait: it is admitted{since}.", reason_text, *protected]
+    more = [text for text in (found.protected, found.moves) if text]
+    return [f"{workload.title} does not wait: it is admitted{since}.", reason_text, *more]
 
 
 def place(

@@ -21,7 +21,14 @@ _VERSIONS = {"sluice": API_VERSION, "kueue": "kueue.x-k8s.io/v1beta2"}
 _METADATA = ("name", "namespace", "labels", "annotations")
 """Metadata that users write; the rest is set by the server."""
 _EXTENSIONS = {
-    "ClusterQueue": ("overQuota", "timeLimits", "preemptionProtection", "aging", "calendar"),
+    "ClusterQueue": (
+        "overQuota",
+        "timeLimits",
+        "preemptionProtection",
+        "aging",
+        "calendar",
+        "concurrentAdmissionPolicy.migration.constraints.minimumRuntime",
+    ),
     "Cohort": ("calendar",),
     "LocalQueue": ("timeLimits",),
 }
@@ -97,7 +104,11 @@ def _quotas(document: Document) -> Iterator[Document]:
 
 def _drop_extensions(document: Document, note: Callable[[str], None]) -> None:
     for field in _EXTENSIONS.get(document["kind"], ()):
-        if document.get("spec", {}).pop(field, None) is not None:
+        *parents, last = field.split(".")
+        inner = document.get("spec", {})
+        for parent in parents:
+            inner = inner.get(parent) or {}
+        if inner.pop(last, None) is not None:
             name = document["metadata"]["name"]
             note(f"{document['kind']} {name}: spec.{field} is left out: Kueue has no such field")
     rules = [quota.pop("fromNodes", None) for quota in _quotas(document)]

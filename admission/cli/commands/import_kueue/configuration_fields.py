@@ -153,7 +153,6 @@ VERSIONS: Final[Mapping[str, frozenset[str]]] = {
 _WITHOUT: Final = {
     "MultiKueue": "Jobs run in this cluster only",
     "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds/rules.md)",
-    "ConcurrentAdmission": "a workload is tried in one flavor after the other",
     "PriorityBoost": "the priority is that of the priority class; sluice prioritize changes it",
     "ManagedJobsNamespaceSelectorAlwaysRespected": "Jobs with a queue label are queued in all namespaces",
     "FailureRecovery": "pods on unreachable nodes are waited for",
