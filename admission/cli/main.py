@@ -59,6 +59,7 @@ _COMMANDS = {
     "stop": _Command("admission.cli.commands.stop", "Stop admission in a ClusterQueue or LocalQueue."),
     "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
     "calendar": _Command("admission.cli.commands.calendar", "Show or change quotas that change by time."),
+    "reserve": _Command("admission.cli.commands.reserve", "Keep quota for some workloads for a time."),
     "budget": _Command("admission.cli.commands.budget", "List Budgets; grant hours to one, or take some away."),
     "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
     "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold or deactivated."),
@@ -87,7 +88,7 @@ _GROUPS = {
     ),
     "Queues and quota": (
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
-        *("report", "calendar", "budget", "whatif", "simulate"),
+        *("report", "calendar", "reserve", "budget", "whatif", "simulate"),
     ),
     "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         LocalQueue,
         ProvisioningRequestConfig,
         QueueObject,
+        Reservation,
         ResourceFlavor,
         Topology,
         WorkloadPriorityClass,
@@ -190,6 +191,11 @@ class Sluice:
     def budgets(self) -> Collection[Budget]:
         """Budgets, hours of resources in a period."""
         return self._of_kind("Budget")
+
+    @property
+    def reservations(self) -> Collection[Reservation]:
+        """Reservations, quota that is kept for some workloads for a time."""
+        return self._of_kind("Reservation")
 
     @property
     def workloads(self) -> Workloads:

@@ -24,6 +24,7 @@ from admission.controller.decisions.quota_calendars import CalendarQuotas
 from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFromNodes
 from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.decisions.undecidable import undecidable
+from admission.controller.decisions.unused_reservations import UnusedReservations
 from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
 from admission.controller.site import Site
@@ -272,6 +273,8 @@ class Controller:
                     self._store, leads=lambda: self.is_deciding, faults=self.faults, longest=self.quota_interval
                 )
                 group.create_task(calendars.run(), name="calendars")
+                unused = UnusedReservations(self._store, self.engine, self.faults, interval=self.quota_interval)
+                group.create_task(unused.run(), name="unused reservations")
                 self._provisioning_changed()
                 await self._loop()
         finally:

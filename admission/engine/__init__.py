@@ -36,6 +36,7 @@ from admission.engine.policies.admission_fair_sharing import AdmissionFairSharin
 from admission.engine.policies.budgets import BudgetAccounts, Budgets, BudgetsSpent
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.policies.dependencies import Dependencies
+from admission.engine.policies.reservations import KeptQuota, Reservations
 from admission.engine.policies.user_limits import UserLimit, UserLimits
 from admission.engine.preemption_hints import PreemptionHint
 from admission.engine.queue_listing import PendingWorkload
@@ -58,6 +59,7 @@ __all__ = [
     "Explanation",
     "Flap",
     "Holder",
+    "KeptQuota",
     "Lack",
     "LocalQueueUsed",
     "NamespaceChanged",
@@ -78,6 +80,7 @@ __all__ = [
     "Reassign",
     "RecentUsage",
     "Refusal",
+    "Reservations",
     "TopologyRules",
     "Transformation",
     "UserLimit",

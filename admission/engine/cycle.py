@@ -36,6 +36,7 @@ from admission.engine.vocabulary import (
     NOT_ACCEPTABLE,
     OVERLAPS,
     PENDING_EVALUATION,
+    REFUSED_IN_A_FLAVOR,
     SET_LIMIT_REACHED,
     SLICE_REPLACED,
     USER_LIMIT_REACHED,
@@ -333,7 +334,8 @@ class Cycle:
 
     def _permits(self, entry: Entry, filters: ActivePolicies) -> bool:
         """Whether no policy refuses it now: it has flavors, and those admitted earlier in this cycle are charged."""
-        refusal = filters.refusal(entry.item, entry.queue.name, self._quota_of(entry))
+        victims = [target.held for target in entry.targets]
+        refusal = filters.refusal(entry.item, entry.queue.name, self._quota_of(entry), victims)
         if refusal is None:
             return True
         if not isinstance(entry.item, Mover):
@@ -494,7 +496,13 @@ class Cycle:
             return
         if entry.outcome is Outcome.REFUSED:
             assert self._filters is not None
-            self._filters.make_inadmissible(item, pending, self._quota_of(entry))
+            progress = Progress(entry.assignment.tried(), entry.generation, self._number)
+            if entry.reason in REFUSED_IN_A_FLAVOR and progress.unfinished and not entry.flavors:
+                item.progress = progress
+                self._filters.note(item, self._quota_of(entry))
+                pending.add(item)
+            else:
+                self._filters.make_inadmissible(item, pending, self._quota_of(entry))
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
@@ -511,7 +519,11 @@ class Cycle:
             pending.sticky = item.uid
             self._result.moved = True
         not_admitted = best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
-        if not_admitted and not (queue.strict_after is not None and self._is_overdue(entry, queue.strict_after)):
+        if not_admitted and self._filters is not None and item.uid in self._filters.refused:
+            # It was refused in another flavor, in which others of its shape may be admitted.
+            pending.make_one_inadmissible(item)
+            self._result.moved = True
+        elif not_admitted and not (queue.strict_after is not None and self._is_overdue(entry, queue.strict_after)):
             pending.make_inadmissible(item)
             self._note_obstacles(entry)
             self._result.moved = True

@@ -92,6 +92,8 @@ class Engine:
         registry.now = now
         registry.wake()
         evicted = registry.refresh()
+        if registry.policies.evicting:
+            evicted += registry.evict_for_policies()
         registry.retry_refused()
         parked = registry.newly_outside()
         admitted: list[Admit] = []
@@ -312,7 +314,8 @@ class Engine:
         timed = registry.forest.guarded or registry.forest.aging
         woken = registry.wake_at() if registry.asleep or registry.policies.refused or timed else None
         again = registry.placed.due_at() if registry.placed is not None else None
-        return min((at for at in (woken, again, *delays) if at is not None), default=None)
+        evicts = registry.policies.evicts_at() if registry.policies.evicting else None
+        return min((at for at in (woken, again, evicts, *delays) if at is not None), default=None)
 
     def placed_on(self, hostname: str) -> Collection[str]:
         """Return the uids of the workloads that hold quota for pods on this node."""

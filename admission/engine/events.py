@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine.policies.contract import PolicyEvent
 from admission.model.names import listed
-from admission.model.queues import AdmissionCheck, Budget, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from admission.model.queues import (
+    AdmissionCheck,
+    Budget,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Reservation,
+    ResourceFlavor,
+    Topology,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +42,7 @@ def decisive_part(item: QueueObject | None) -> object:
     A write that leaves it equal changes no decision. The reason for a stop only occurs in messages.
     """
     match item:
-        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology() | Budget():
+        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology() | Budget() | Reservation():
             return item.spec
         case AdmissionCheck():
             return item.name  # only whether it exists

@@ -10,6 +10,7 @@ from admission.engine.concurrent_admission import Migration
 from admission.engine.protection import Guard, PastPreemptions, Protection
 from admission.engine.tree import Node, NodeSpec, Quota, Tree, build
 from admission.model.durations import parse_duration
+from admission.model.quotas import with_calendar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -238,14 +239,24 @@ class Forest:
             tree, queues, at, built_from, converging=converging, placing=placing, concurrent=concurrent, guard=guard
         )
 
-    def _cohort_specs(self, names: Iterable[str]) -> list[NodeSpec]:
+    def blank(self, domain: Domain, at: float) -> Tree:
+        """Return a copy of a domain's tree without usage, with the quotas of an instant (Unix time, s)."""
+        leaves = []
+        for queue in domain.queues:
+            spec = queue.spec
+            groups = with_calendar(spec.resource_groups, spec.calendar, at)
+            leaves.append(NodeSpec(queue.name, spec.cohort_name, _quotas(groups), _weight(spec)))
+        return build(leaves, self._cohort_specs(domain.tree.cohorts, at), domain.tree.frs)
+
+    def _cohort_specs(self, names: Iterable[str], at: float | None = None) -> list[NodeSpec]:
         specs = []
         for name in names:
             spec = self.cohorts.get(name)
             if spec is None:
                 specs.append(NodeSpec(name, "", {}))
             else:
-                specs.append(NodeSpec(name, spec.parent_name, _quotas(spec.resource_groups), _weight(spec)))
+                groups = spec.resource_groups if at is None else with_calendar(spec.resource_groups, spec.calendar, at)
+                specs.append(NodeSpec(name, spec.parent_name, _quotas(groups), _weight(spec)))
         return specs
 
 

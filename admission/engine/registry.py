@@ -10,6 +10,7 @@ from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.concurrent_admission import Movers
 from admission.engine.draining import drain
 from admission.engine.events import (
+    Evict,
     NamespaceChanged,
     Park,
     QueueObjectChanged,
@@ -31,6 +32,7 @@ from admission.engine.policies.dependencies import DependencyFound
 from admission.engine.protection import Guard
 from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
+from admission.engine.vocabulary import REFUSED_IN_A_FLAVOR
 from admission.model.names import STOP_REASON
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor, Topology
 from admission.model.queues import ClusterQueue as ClusterQueueObject
@@ -39,10 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.engine.accounting import Accounting
-    from admission.engine.events import Event, Evict
+    from admission.engine.events import Event
     from admission.engine.forest import Domain
     from admission.engine.policies.contract import PolicyConfig
     from admission.engine.topology.state import Topologies
+    from admission.engine.tree import Tree
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
 
@@ -489,13 +492,31 @@ class Registry:
             if self.items.get(uid) is not item or not item.cluster_queue:
                 del self.policies.refused[uid]
                 continue
-            if (refusal := self.policies.refusal(item, item.cluster_queue)) is None:
+            refusal = self.policies.refusal(item, item.cluster_queue)
+            if refusal is None or refusal.reason in REFUSED_IN_A_FLAVOR:
                 del self.policies.refused[uid]
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)
                 self.mark_dirty(queue)
             elif refusal != item.last_park:
                 self._unreported[uid] = item
+
+    def evict_for_policies(self) -> list[Evict]:
+        """Mark workloads as evicting that policies want to release their quota, and return their evictions."""
+        evicted = []
+        for uid, reason, message in self.policies.evictions():
+            self._mark_evicted(uid)
+            evicted.append(Evict(self.held[uid].workload, reason, message))
+        return evicted
+
+    def tree_of(self, cluster_queue: str) -> Tree | None:
+        """Return the quota tree of a ClusterQueue, another object after each change; None: it is in none."""
+        queue = self.forest.queues.get(cluster_queue)
+        return None if queue is None or queue not in self.forest.domain_of else queue.tree
+
+    def blank_tree(self, cluster_queue: str, at: float) -> Tree:
+        """Return a copy of the tree of a ClusterQueue, without usage, with the quotas of an instant (Unix time, s)."""
+        return self.forest.blank(self.forest.domain_of[self.forest.queues[cluster_queue]], at)
 
     @property
     def has_changes(self) -> bool:

@@ -61,6 +61,14 @@ class WeightedShares:
         self._usage = dict(usage)
         return dict(self._shares)
 
+    def most(self, cluster_queue: str, fr: FlavorResource) -> int:
+        """Return what a ClusterQueue can use of a flavor's resource if nothing else is in use; 0: it has no quota."""
+        for domain in self._forest.domains.values():
+            node = domain.tree.queues.get(cluster_queue)
+            if node is not None and fr in domain.tree.index:
+                return node.potential[domain.tree.index[fr]]
+        return 0
+
     def overuse(self, kind: str, name: str) -> Iterator[Overuse]:
         """Yield overuse of a ClusterQueue or Cohort and of the Cohorts above it, at the usage last passed to `at`."""
         for domain in self._forest.domains.values():

@@ -24,10 +24,11 @@ ADMISSION_CHECK: Final = KindNames("AdmissionCheck", "admissionchecks", ("ac",))
 PROVISIONING_REQUEST_CONFIG: Final = KindNames("ProvisioningRequestConfig", "provisioningrequestconfigs", ("prc",))
 TOPOLOGY: Final = KindNames("Topology", "topologies", ("topo",))
 BUDGET: Final = KindNames("Budget", "budgets", ("bud",))
+RESERVATION: Final = KindNames("Reservation", "reservations", ("resv",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    PROVISIONING_REQUEST_CONFIG, BUDGET, SUBSCRIPTION,
+    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, SUBSCRIPTION,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

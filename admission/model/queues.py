@@ -40,6 +40,7 @@ from admission.model.quotas import (
     with_quotas_kept,
 )
 from admission.model.references import Reference
+from admission.model.reservations import ReservationSpec
 from admission.model.subscriptions import SubscriptionSpec
 from admission.model.topology import HOSTNAME
 
@@ -599,6 +600,19 @@ class Budget(_Named):
         return self
 
 
+class Reservation(_Named):
+    """Quota that is kept for some workloads for a time. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.RESERVATION
+    references = (
+        Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue", needed=False),
+        Reference("ResourceFlavor", "spec.quotas[].flavor", needed=False),
+    )
+
+    spec: ReservationSpec
+    """What is kept, for whom, and when."""
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -652,6 +666,7 @@ QueueObject: TypeAlias = (
     | ProvisioningRequestConfig
     | Topology
     | Budget
+    | Reservation
     | Subscription
 )
 QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
@@ -664,6 +679,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     ClusterQueue,
     LocalQueue,
     Budget,
+    Reservation,
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""

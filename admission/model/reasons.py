@@ -37,6 +37,8 @@ WAITING: Final = (
     Reason("BudgetExhausted", "A Budget has too few hours left for it in the period, or reserves hours until the time "
            "limit, and it has none; the message has the numbers", "Waiting for the next period; a shorter time limit; "
            "`sluice budget grant` by an admin", own=True),
+    Reason("ReservedForOthers", "A Reservation keeps the quota for other workloads, now or from a time at which it may "
+           "still run; the message names it", "Waiting; a time limit that ends before its start", own=True),
     Reason("ExceedsMaxQuota", "It requests more than its ClusterQueue can ever use",
            "Requesting less; raising the limit that the message names"),
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "
@@ -74,6 +76,8 @@ EVICTED: Final = (
            "It queues again by itself", own=True),
     Reason("FlavorMigration", "A flavor is free that its ClusterQueue prefers to its own (`concurrentAdmissionPolicy`)",
            "It queues again by itself"),
+    Reason("ReservationStarted", "A Reservation has begun that evicts what is in its way (`atStart: Preempt`)",
+           "It queues again by itself", own=True),
     Reason("NodeFailures", "Nodes on which it was placed by topology have failed, and no others could take their place",
            "It queues again by itself"),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it is now", own=True),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from admission.model.durations import format_duration
 from admission.model.names import listed
 from admission.model.pod_set_names import subject
 from admission.model.quantity import format_amount
@@ -260,6 +261,23 @@ def waits_for_others(targets: Sequence[tuple[str, bool]]) -> str:
 def set_is_full(name: str, admitted: int, most: int) -> str:
     """As many workloads of its set are admitted as may be."""
     return f"{admitted} of at most {most} workloads of the set {name} are admitted (annotation sluice.dev/at-most)."
+
+
+def reserved(
+    name: str, amounts: Mapping[tuple[str, str], int], cluster_queue: str, window: tuple[str, str, str]
+) -> str:
+    """A Reservation keeps quota for others: `amounts` by flavor and resource, `window`: start, end and time zone."""
+    kept = [f"{format_amount(what, amount)} {what} of {flavor}" for (flavor, what), amount in amounts.items()]
+    start, end = (each.replace("T", " ") for each in window[:2])
+    place = f"in ClusterQueue {cluster_queue}"
+    return f"Reservation {name} keeps {listed(kept, limit=_NAMED)} {place} from {start} to {end} ({window[2]})."
+
+
+def runs_into_reservation(max_seconds: int | None) -> str:
+    """Why a Reservation that has not begun concerns a workload, after `reserved`; it begins with a space."""
+    if max_seconds is None:
+        return " This has no time limit that would end before: set the label sluice.dev/max-exec-time-seconds."
+    return f" This may run until then: its time limit is {format_duration(max_seconds)}."
 
 
 def never_met(names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ _FIELDS = {
     "ClusterQueue": "clusterQueues",
     "LocalQueue": "localQueues",
     "Budget": "budgets",
+    "Reservation": "reservations",
 }
 _KINDS = (*_FIELDS, "WorkloadPriorityClass", "Namespace", "Workload", "Job")
 _GENERATED = ("Workload", "Job")

@@ -13,6 +13,7 @@ from admission.engine import (
     NamespaceChanged,
     Policy,
     QueueObjectChanged,
+    Reservations,
     Transformation,
     WorkloadAdmitted,
     WorkloadGone,
@@ -50,6 +51,7 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
     strategies = tuple(document.get("preemptionStrategies") or STRATEGIES)
     config = document.get("admissionFairSharing")
     policies: tuple[PolicyConfig, ...] = (Budgets(),) if document.get("budgets") else ()
+    policies += (Reservations(),) if document.get("reservations") else ()
     if config:
         usage = AdmissionFairSharing(
             half_life=parse_duration(config.get("usageHalfLifeTime", "0s")),

@@ -29,6 +29,7 @@ _QUEUE_OBJECTS = (
     "clusterQueues",
     "localQueues",
     "budgets",
+    "reservations",
 )
 
 

@@ -48,5 +48,13 @@ def budget(name: str, hours: int, **spec: Any) -> dict[str, Any]:
     return manifest("Budget", name, spec={"scope": {}, "resources": resources, "period": {"every": "Month"}, **spec})
 
 
+def reservation(name: str, queue: str, cpu: int, **spec: Any) -> dict[str, Any]:
+    """Return a Reservation of cpu for ada, on 1 December 2030 unless given."""
+    times = {"start": "2030-12-01T08:00", "end": "2030-12-01T18:00"}
+    quotas = [{"flavor": "default", "resource": "cpu", "amount": cpu}]
+    given = {"clusterQueue": queue, "quotas": quotas, "holders": {"users": ["ada"]}, **times, **spec}
+    return manifest("Reservation", name, spec=given)
+
+
 def priority_class(name: str, value: int) -> dict[str, Any]:
     return manifest("WorkloadPriorityClass", name, value=value)

@@ -19,7 +19,7 @@ async def test_discovery_lists_every_resource_with_its_verbs_and_scope(api):
     by_name = {row["name"]: row for row in listed["resources"]}
     assert {name for name in by_name if "/" not in name} == {
         "admissionchecks", "auditrecords", "audits", "budgets", "clusterqueues", "cohorts", "localqueues",
-        "provisioningrequestconfigs", "reports", "resourceflavors",
+        "provisioningrequestconfigs", "reports", "reservations", "resourceflavors",
         "subscriptions", "topologies", "whatifs", "workloadpriorityclasses", "workloads",
     }  # fmt: skip
     assert by_name["workloads"]["verbs"] == ["get", "list", "patch", "watch"]

@@ -13,6 +13,7 @@ from queue_manifests import (
     local_queue,
     priority_class,
     provisioning_config,
+    reservation,
     topology,
 )
 from workload_records import NOW, record
@@ -179,6 +180,8 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
         ("topologies", topology("one", "block", "rack"), ["Name", "Levels", "Age"], ["one", "block,rack"]),
         ("budgets", budget("one", 100), ["Name", "Period", "Hours", "Spent", "Reserved", "Left", "Ends", "Age"],
          ["one", "Month", "", "", "", "", None]),
+        ("reservations", reservation("one", "cq", 4), ["Name", "ClusterQueue", "Quota", "Start", "End", "State", "Age"],
+         ["one", "cq", "default/cpu=4", "2030-12-01T08:00:00Z", "2030-12-01T18:00:00Z", "Pending"]),
     ],
 )  # fmt: skip
 async def test_queue_objects_are_served_as_tables(api, path, document, columns, cells):

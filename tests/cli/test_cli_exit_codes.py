@@ -47,6 +47,7 @@ DONE = {
     "move": "move train --to express -n team-a",
     "prioritize": "prioritize train --before other-job -n team-a",
     "delete": "delete cq/new",
+    "reserve": "reserve r --clusterqueue team-a --quota default:cpu=1 --start 2030-12-01T08:00 --end 2030-12-01T09:00",
     "calendar show": "calendar show cq/team-a",
     "calendar add": "calendar add cq/team-a x --start 2026-12-01T20:00 --end 2026-12-02T06:00 "
     "--nominal-quota default:cpu=5",

@@ -11,10 +11,10 @@ from admission.cli.configuration.policy_settings import AdmissionFairSharingSett
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.controller.state.policy import Policy, WaitForPodsReady
-from admission.engine import AdmissionFairSharing, Budgets, Dependencies, UserLimit, UserLimits
+from admission.engine import AdmissionFairSharing, Budgets, Dependencies, Reservations, UserLimit, UserLimits
 from admission.model.durations import parse_duration
 
-DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(), Dependencies())))
+DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(), Dependencies(), Reservations())))
 
 
 def test_settings_without_a_policy_give_the_default_policy():
@@ -49,6 +49,7 @@ def test_kueue_configuration_becomes_the_policy(config):
     assert engine.policies == (
         Budgets(),
         Dependencies(),
+        Reservations(),
         AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),
     )
     assert engine.ignore_undeclared

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from admission.engine import AdmissionPolicy, EngineView, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.tree import FlavorResource
@@ -34,7 +34,13 @@ class RunningByUser(AdmissionPolicy):
         self._limit = limit
         self.running: Counter[str] = Counter()
 
-    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+    def filter(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        usage: Mapping[FlavorResource, int],
+        victims: Collection[Held] = (),
+    ) -> Refusal | None:
         running = self.running[workload.user]
         if running < self._limit:
             return None

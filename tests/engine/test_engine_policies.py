@@ -176,7 +176,7 @@ class Opening(AdmissionPolicy):
         self._at = at
         self._view = view
 
-    def filter(self, workload, cluster_queue, usage):
+    def filter(self, workload, cluster_queue, usage, victims=()):
         seconds = self._at - self._view.now
         return Refusal("Closed", f"opens in {seconds:.0f} s") if seconds > 0 else None
 
@@ -219,7 +219,7 @@ class OneFlavor(AdmissionPolicy):
         if self.idle:
             self.charged.clear()
 
-    def filter(self, workload, cluster_queue, usage):
+    def filter(self, workload, cluster_queue, usage, victims=()):
         refused = self._flavors & {flavor for flavor, _ in usage}
         return Refusal("Refused", f"{', '.join(refused)}: {dict(usage)}") if refused else None
 

@@ -30,6 +30,7 @@ from admission.model.queues import (
     Cohort,
     LocalQueue,
     ProvisioningRequestConfig,
+    Reservation,
     ResourceFlavor,
     Subscription,
     Topology,
@@ -86,8 +87,16 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
             "podSetMergePolicy": "IdenticalPodTemplates",
         },
     })  # fmt: skip
+    kept = Reservation.model_validate({
+        "metadata": {"name": "bench"},
+        "spec": {
+            "clusterQueue": "team-a", "quotas": [{"flavor": "a100", "resource": "cpu", "amount": 4}],
+            "holders": {"users": ["ada"]}, "start": "2030-12-01T08:00", "end": "2030-12-01T18:00",
+            "atStart": "Preempt", "releaseUnusedAfterSeconds": 600,
+        },
+    })  # fmt: skip
     queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (racks, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, told)
+    objects = (racks, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, kept, told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

@@ -11,6 +11,7 @@ from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
 from admission.api.kinds.cohorts import COHORT
 from admission.api.kinds.local_queues import LOCAL_QUEUE
 from admission.api.kinds.provisioning_request_configs import PROVISIONING_REQUEST_CONFIG
+from admission.api.kinds.reservations import RESERVATION
 from admission.api.kinds.resource_flavors import RESOURCE_FLAVOR
 from admission.api.kinds.subscriptions import SUBSCRIPTION
 from admission.api.kinds.topologies import TOPOLOGY
@@ -29,6 +30,7 @@ KINDS: Final = MappingProxyType(
             ADMISSION_CHECK,
             PROVISIONING_REQUEST_CONFIG,
             BUDGET,
+            RESERVATION,
             SUBSCRIPTION,
         )
     }

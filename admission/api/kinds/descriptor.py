@@ -52,6 +52,8 @@ class Right:
     subresource: str = ""
     namespace: str = ""
     """Empty: all namespaces."""
+    name: str = ""
+    """Empty: all objects."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,19 @@ class BudgetStatus(Model):
     """Only in responses to a dry run: the effect on workloads."""
 
 
+class ReservationStatus(Model):
+    """Status of a Reservation, computed at each read."""
+
+    phase: str
+    """Pending, Active, Ended, or Released: it has ended early, as nobody used it."""
+    start: Time
+    """When it begins."""
+    end: Time
+    """When it ends, or would have ended."""
+    impact: Impact | None = None
+    """Only in responses to a dry run: the effect on workloads."""
+
+
 class QueueObjectStatus(Model):
     """Status of kinds that have one in responses to a dry run only."""
 

@@ -292,7 +292,7 @@ class QueueObjects:
     async def _require_rights(self, request: web.Request, new: QueueObject) -> None:
         rights = KINDS[self._model.kind].rights
         for right in () if rights is None else rights(new):
-            wanted = Attributes(right.verb, right.resource, right.subresource, right.namespace)
+            wanted = Attributes(right.verb, right.resource, right.subresource, right.namespace, right.name)
             await request.app[AUTHORIZATION].require(request, wanted)
 
     async def write_response(

@@ -42,6 +42,7 @@ _TYPES: Final = (
     "provisioningrequestconfigs",
     "topologies",
     "budgets",
+    "reservations",
     "subscriptions",
     "workloads",
 )

@@ -13,6 +13,7 @@ from admission.engine import (
     AdmissionFairSharing,
     Budgets,
     Dependencies,
+    Reservations,
     TopologyRules,
     Transformation,
     UserLimit,
@@ -339,7 +340,7 @@ def policy(
     """Return the policy of the controller and its engine that these settings describe."""
     rules = PlacementRules(balanced=topology.balanced_placement, prefers=topology.respect_node_affinity_preferred)
     # Budgets come first: a time at which they are asked again passes only when they are asked.
-    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": (Budgets(), Dependencies())}
+    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": (Budgets(), Dependencies(), Reservations())}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:

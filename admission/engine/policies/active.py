@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING
 from admission.engine.policies.contract import AdmissionPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.pending import Pending
     from admission.engine.pending_item import Item, LocalQueueKey
-    from admission.engine.policies.contract import EngineView, PastAdmission, PolicyConfig, PolicyEvent, Refusal
+    from admission.engine.policies.contract import (
+        EngineView,
+        Eviction,
+        PastAdmission,
+        PolicyConfig,
+        PolicyEvent,
+        Refusal,
+    )
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec
 
@@ -44,6 +51,7 @@ class ActivePolicies:
         self._charged_after_cycle = tuple(policy for policy in charging if policy not in filtering)
         self._released = self._with("release", self.active)
         self._waking = self._with("wake_at", self.active)
+        self.evicting = self._with("evict", self.active)
 
     @staticmethod
     def _with(method: str, policies: tuple[AdmissionPolicy, ...]) -> tuple[AdmissionPolicy, ...]:
@@ -99,17 +107,22 @@ class ActivePolicies:
     # --- filter
 
     def refusal(
-        self, item: Item, cluster_queue: str, usage: Mapping[FlavorResource, int] | None = None
+        self,
+        item: Item,
+        cluster_queue: str,
+        usage: Mapping[FlavorResource, int] | None = None,
+        victims: Collection[Held] = (),
     ) -> Refusal | None:
         """Return the refusal of the first policy that refuses the workload now; None: none does.
 
-        `usage`: the quota that it would hold; None: as when it was last refused, or without flavors.
+        `usage`: the quota that it would hold; None: as when it was last refused, or without flavors. `victims`: the
+        workloads that it would preempt.
         """
         if usage is None:
             refused = self.refused.get(item.uid)
             usage = item.shape.usage if refused is None or refused[0] is not item else refused[1]
         for policy in self.filtering:
-            refusal = policy.filter(item.workload, cluster_queue, usage)
+            refusal = policy.filter(item.workload, cluster_queue, usage, victims)
             if refusal is not None:
                 return refusal
         return None
@@ -117,6 +130,10 @@ class ActivePolicies:
     def make_inadmissible(self, item: Item, pending: Pending, usage: Mapping[FlavorResource, int]) -> None:
         """Make a workload inadmissible until no policy refuses it any more that has refused it with this `usage`."""
         pending.make_one_inadmissible(item, until_woken=True)
+        self.note(item, usage)
+
+    def note(self, item: Item, usage: Mapping[FlavorResource, int]) -> None:
+        """Have a workload checked again that was refused with this `usage`."""
         self.refused[item.uid] = item, usage
 
     def changed(self) -> None:
@@ -142,6 +159,16 @@ class ActivePolicies:
         if not self.refused:
             return None
         return min((at for policy in self._waking if (at := policy.wake_at()) is not None), default=None)
+
+    # --- evictions
+
+    def evictions(self) -> list[Eviction]:
+        """Return the workloads that policies want to release their quota."""
+        return [eviction for policy in self.evicting for eviction in policy.evict()]
+
+    def evicts_at(self) -> float | None:
+        """Return the Unix time (s) at which a policy evicts workloads; None: never."""
+        return min((at for policy in self.evicting if (at := policy.evicts_at()) is not None), default=None)
 
     # --- accounts
 

@@ -22,7 +22,7 @@ from admission.model.budgets import Sum, hours_text
 from admission.model.queues import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import Held
     from admission.engine.policies.contract import EngineView, PastAdmission
@@ -482,8 +482,15 @@ class BudgetAccounts(AdmissionPolicy):
 
     # --- workloads
 
-    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+    def filter(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        usage: Mapping[FlavorResource, int],
+        victims: Collection[Held] = (),
+    ) -> Refusal | None:
         """Refuse a workload for which a Budget has too few hours left."""
+        del victims  # their hours are spent
         now = self._now()
         self._extend(now)
         if self._retries:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.pending_item import LocalQueueKey
-    from admission.engine.tree import FlavorResource
+    from admission.engine.tree import FlavorResource, Tree
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
 
@@ -58,6 +58,16 @@ class Refusal(NamedTuple):
     `release`: no number in it may change with time alone."""
 
 
+class Eviction(NamedTuple):
+    """A workload that a policy wants to release its quota."""
+
+    uid: str
+    reason: str
+    """The reason of the condition Evicted."""
+    message: str
+    """Message for its user."""
+
+
 class EngineView(Protocol):
     """The part of the engine's state that a policy may read."""
 
@@ -81,6 +91,15 @@ class EngineView(Protocol):
 
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
         """Return the ClusterQueue's spec; None if it does not exist."""
+
+    def tree_of(self, cluster_queue: str) -> Tree | None:
+        """Return the quota tree of a ClusterQueue, which is another object after each change; None: it is in none."""
+
+    def blank_tree(self, cluster_queue: str, at: float) -> Tree:
+        """Return a copy of the tree of a ClusterQueue that is in one, without usage, for the policy to keep.
+
+        Quotas are those that calendars have for the instant (seconds since the epoch).
+        """
 
 
 class AdmissionPolicy:
@@ -119,15 +138,23 @@ class AdmissionPolicy:
         del queue
         return None
 
-    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+    def filter(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        usage: Mapping[FlavorResource, int],
+        victims: Collection[Held] = (),
+    ) -> Refusal | None:
         """Return why the workload must not be admitted now; None if it may be.
 
-        `usage`: the quota that it would hold. Called when the workload is the head, before it has flavors (they are
+        `usage`: the quota that it would hold; `victims`: those that it would preempt for it.
+
+        Called when the workload is the head, before it has flavors (they are
         empty then); again with its flavors, before it is admitted or preempts; and for explanations. A refused workload
         does not block others, whatever the queueing strategy. It is checked again when a workload releases its quota,
         when a queue object changes, and at `wake_at`.
         """
-        del workload, cluster_queue, usage
+        del workload, cluster_queue, usage, victims
         return None
 
     def charge(self, held: Held, *, restored: bool) -> None:
@@ -142,6 +169,14 @@ class AdmissionPolicy:
 
     def wake_at(self) -> float | None:
         """Return when time alone permits a workload that is refused now (seconds since the epoch); None: never."""
+
+    def evict(self) -> Iterable[Eviction]:
+        """Return the workloads that must release their quota. Called in each round of decisions, so it must be cheap
+        while there is nothing to do; those of which the eviction is under way are not to be returned again."""
+        return ()
+
+    def evicts_at(self) -> float | None:
+        """Return when time alone makes `evict` return something (seconds since the epoch); None: never."""
 
 
 class PolicyConfig(Protocol):

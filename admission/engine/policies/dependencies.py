@@ -18,7 +18,7 @@ from admission.engine.vocabulary import DEPENDENCY, SET_LIMIT_REACHED
 from admission.model import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
@@ -60,9 +60,15 @@ class Waiting(AdmissionPolicy):
         """Return that it is not idle, if so."""
         return () if self.idle else (DependencyFound(),)
 
-    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+    def filter(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        usage: Mapping[FlavorResource, int],
+        victims: Collection[Held] = (),
+    ) -> Refusal | None:
         """Refuse a workload whose dependencies are not met."""
-        del cluster_queue, usage
+        del cluster_queue, usage, victims
         if workload.terms.at_most is not None:
             name, most = workload.terms.at_most
             admitted = self._admitted[workload.namespace, name]

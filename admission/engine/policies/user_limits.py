@@ -15,7 +15,7 @@ from admission.engine.vocabulary import USER_LIMIT_REACHED
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.policies.contract import EngineView
@@ -69,9 +69,15 @@ class UsageOfUsers(AdmissionPolicy):
         self._used: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         """Requests by resource; both by user and ClusterQueue, which is empty for all of them together."""
 
-    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
+    def filter(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        usage: Mapping[FlavorResource, int],
+        victims: Collection[Held] = (),
+    ) -> Refusal | None:
         """Refuse a workload that does not fit with what its user has admitted; a slice takes over what it replaces."""
-        del usage  # limits are about the requests of pods
+        del usage, victims  # limits are about the requests of pods that are admitted
         for scope in (_EVERYWHERE, cluster_queue):
             limit = self._of_user.get((scope, workload.user)) or self._of_everybody.get(scope)
             if limit is not None and (excess := self._excess(limit, workload)):

@@ -18,6 +18,7 @@ from admission.model.names import STOP_REASON
 from admission.model.queues import (
     Budget,
     ProvisioningRequestConfig,
+    Reservation,
     Subscription,
     Topology,
     quotas_at,
@@ -54,7 +55,8 @@ _REFERENCE_COLUMNS = ("parent", "cluster_queue")
 """Columns with names of referenced objects, by which rows can be selected."""
 _NOT_VERSIONED = (*_REFERENCE_COLUMNS, "managed_fields")
 _REQUIRED_SCHEMA: Final = {
-    Subscription.kind: "0007", Topology.kind: "0008", Budget.kind: "0010", ProvisioningRequestConfig.kind: "0011"
+    Subscription.kind: "0007", Topology.kind: "0008", Budget.kind: "0010", ProvisioningRequestConfig.kind: "0011",
+    Reservation.kind: "0013",
 }  # fmt: skip
 """Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
 database is raised, so that older code refuses it."""
@@ -168,7 +170,8 @@ class Queues(Versions):
             old = _find(connection, key)
             obj = change(None if old is None else object_of(old))
             now = self._clock()
-            obj = quotas_at(quotas_kept(obj, None if old is None else object_of(old)), now)
+            before = None if old is None else object_of(old)
+            obj = _with_release_kept(quotas_at(quotas_kept(obj, before), now), before)
             check_parents(connection, obj)
             if old is None:
                 row = _with_stop_reason(_row(obj), None, author)
@@ -332,6 +335,17 @@ def _add_version(
     key = row["kind"], row["namespace"], row["name"]
     verb = "update" if operation == "replace" else operation
     audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
+
+
+def _with_release_kept(obj: QueueObject, old: QueueObject | None) -> QueueObject:
+    """Return a Reservation with its early end, which lasts until start or end are changed."""
+    if not isinstance(obj, Reservation):
+        return obj
+    if not isinstance(old, Reservation):
+        return obj
+    is_same = (old.spec.begins, old.spec.ends) == (obj.spec.begins, obj.spec.ends)
+    released_at = (obj.spec.released_at or old.spec.released_at) if is_same else ""
+    return obj.model_copy(update={"spec": obj.spec.model_copy(update={"released_at": released_at})})
 
 
 def _with_stop_reason(row: Document, old: Document | None, author: Author) -> Document:

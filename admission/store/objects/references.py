@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, Budget, ClusterQueue, Cohort, ResourceFlavor, Topology
+from admission.model.queues import QUEUE_OBJECTS, Budget, ClusterQueue, Cohort, Reservation, ResourceFlavor, Topology
 from admission.model.topology import HOSTNAME
 from admission.store.database.tables import admissions, queue_objects, workloads
 from admission.store.errors import Conflict
@@ -46,7 +46,7 @@ def check_parents(connection: Connection, obj: QueueObject) -> None:
 
 
 def check_change(old: QueueObject, new: QueueObject) -> None:
-    """Raise InvalidObject if `new` changes what the placement of admitted workloads rests on.
+    """Raise InvalidObject if `new` changes what the placement of admitted workloads, or a right to write, rests on.
 
     As in Kueue, a flavor keeps its Topology, and the levels of a Topology may only change while the last one is the
     hostname, by which admitted pods are placed.
@@ -56,6 +56,11 @@ def check_change(old: QueueObject, new: QueueObject) -> None:
         if before is not None and after != before:
             message = f"cannot be changed from {before}; create another ResourceFlavor"
             raise InvalidObject([("spec.topologyName", message)], subject=f'ResourceFlavor "{new.name}"')
+    if isinstance(old, Reservation) and isinstance(new, Reservation):
+        before, after = old.spec.cluster_queue, new.spec.cluster_queue
+        if before != after:  # whoever may reserve in one may not take reservations from another
+            message = f"cannot be changed from {before}; create another Reservation"
+            raise InvalidObject([("spec.clusterQueue", message)], subject=f'Reservation "{new.name}"')
     if isinstance(old, Topology) and isinstance(new, Topology) and old.spec != new.spec:
         last = old.spec.labels[-1], new.spec.labels[-1]
         if last != (HOSTNAME, HOSTNAME):

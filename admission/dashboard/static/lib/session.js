@@ -14,6 +14,7 @@ const REVIEWS = {
   clusterQueues: { verb: "list", resource: "clusterqueues" },
   cohorts: { verb: "list", resource: "cohorts" },
   budgets: { verb: "list", resource: "budgets" },
+  reservations: { verb: "list", resource: "reservations" },
   flavors: { verb: "list", resource: "resourceflavors" },
   localQueues: { verb: "list", resource: "localqueues" },
   subscriptions: { verb: "list", resource: "subscriptions" },

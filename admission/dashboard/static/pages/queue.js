@@ -13,6 +13,7 @@ import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
 import { FairShare } from "./fairshare.js";
 import { History } from "./history.js";
 import { Pending } from "./pending.js";
+import { Planned } from "./planned.js";
 import { Workloads } from "./workloads.js";
 
 export function ClusterQueuePage({ name }) {
@@ -41,6 +42,7 @@ export function ClusterQueuePage({ name }) {
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} address=${`${path("clusterqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("workloads")} fieldSelector=${`status.clusterQueue=${name},status.state!=pending,status.state!=finished`} columns=${["name", "namespace", "user", "state", "requests", "running"]} />` },
       session.usage && session.clusterQueues && queue.spec.cohortName && { id: "fair", text: "Fair share", show: () => html`<${FairShare} cohort=${queue.spec.cohortName} name=${name} />` },
+      (queue.spec.calendar || session.reservations) && { id: "planned", text: "Planned", show: () => html`<${Planned} queue=${queue} mayListReservations=${session.reservations} />` },
       rights.history && { id: "history", text: "History", show: () => html`<${History} address=${path("clusterqueues", name)} changes=${queue.metadata.generation} mayRollBack=${rights.rollback}
         onRollback=${(version) => setDialog({ kind: "rollback", version })} />` },
     ]} />
