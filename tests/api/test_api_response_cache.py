@@ -95,13 +95,11 @@ async def test_lists_of_different_namespaces_are_cached_separately(api: Client):
 async def test_revision_cache_recomputes_only_after_a_change_and_the_lifetime(monkeypatch):
     revision, maker = 1, Maker()
     maker.go.set()
-    answer = RevisionCache(maker.make, revision=lambda: revision)
+    answer = RevisionCache(maker.make, revision=lambda: revision, share=1e9, max_seconds=HOUR)
     monkeypatch.setattr(RevisionCache, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(RevisionCache, "MAX_SECONDS", 0.0)
     assert await asyncio.gather(*(answer.get() for _ in range(3))) == [1, 1, 1]
     revision = 2
     assert await asyncio.gather(answer.get(), answer.get()) == [2, 2]
-    monkeypatch.setattr(RevisionCache, "MAX_SECONDS", HOUR)
     monkeypatch.setattr(RevisionCache, "MIN_SECONDS", HOUR)
     revision = 3
     assert await answer.get() == 3

@@ -65,20 +65,29 @@ class ResponseCache(Generic[T]):
 class RevisionCache(Generic[T]):
     """Cache of one value that depends on the whole database; recomputed only after the revision has changed.
 
-    After a change the old value may be served for its lifetime: MIN_SECONDS to MAX_SECONDS, by its cost.
+    After a change the old value may be served for its lifetime: MIN_SECONDS to `max_seconds`, by its cost.
     """
 
     MIN_SECONDS: Final = 1.0
     """Shortest life of a value after which a change is noticed."""
-    SHARE: Final = 0.01
-    """Share of the time that recomputing may take: 20 ms let the value live for 2 s."""
-    MAX_SECONDS: Final = 10.0
-    """Longest life of a value that has become outdated."""
 
-    def __init__(self, make: Callable[[], Awaitable[T]], *, revision: Callable[[], int]) -> None:
-        """`make` computes the value; `revision` returns a number that grows with each change."""
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[T]],
+        *,
+        revision: Callable[[], int],
+        share: float = 0.01,
+        max_seconds: float = 10.0,
+    ) -> None:
+        """`make` computes the value; `revision` returns a number that grows with each change.
+
+        `share`: of the time, that recomputing may take: with 0.01, 20 ms let the value live for 2 s. `max_seconds`:
+        longest life of a value that has become outdated.
+        """
         self._make = make
         self._revision = revision
+        self._share = share
+        self._max_seconds = max_seconds
         self._entry: tuple[int, float, T] | None = None
         """Revision of the value, monotonic time until which it is served even if outdated, and the value."""
         self._lock = asyncio.Lock()
@@ -93,6 +102,6 @@ class RevisionCache(Generic[T]):
             revision, began = self._revision(), time.monotonic()
             value = await self._make()
             took = time.monotonic() - began
-            lifetime = min(max(self.MIN_SECONDS, took / self.SHARE), self.MAX_SECONDS)
+            lifetime = min(max(self.MIN_SECONDS, took / self._share), self._max_seconds)
             self._entry = revision, began + lifetime, value
             return value
