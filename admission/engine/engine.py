@@ -174,7 +174,7 @@ class Engine:
         if placed is None or rules is None:
             return None
         placed.mark_changed()
-        due = list(placed.due(now))
+        due = placed.due(now)
         return SecondPass(placed.topologies, due, now, fail_fast=rules.fail_fast) if due else None
 
     def _results(self, cycles: list[tuple[Domain, Cycle]], again: SecondPass | None) -> Iterator[tuple[Domain, Result]]:

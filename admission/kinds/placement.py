@@ -50,6 +50,8 @@ class SeenPod(NamedTuple):
     """Its scheduling gates, if it has the one of topology."""
     placed: ranks.PlacedPod | None = None
     """What its place follows from, if it is of such a pod set."""
+    orphaned: bool = False
+    """Whether it is of such a pod set and has no owner any more."""
 
 
 def node_state(manifest: Mapping[str, Any]) -> NodeState:
@@ -132,6 +134,7 @@ def seen_pod(manifest: dict[str, Any]) -> SeenPod | None:
         pod_set,
         gates,
         placed,
+        bool(pod_set) and not metadata.get("ownerReferences"),
     )
 
 

@@ -189,6 +189,22 @@ async def test_ungating_continues_after_sluice_was_killed(world, indexed):
     assert Counter(pod["spec"]["nodeName"] for pod in pods) == places
 
 
+@pytest.mark.costly
+async def test_gated_orphans_of_a_deleted_job_get_their_places(world):
+    """Otherwise they would stay gated, and hold its quota, for ever."""
+    await racks(world)
+    await world.apply(*queues_by("block", "rack", HOSTNAME))
+    await world.start()
+    await world.user.create("validatingwebhookconfigurations", "", REFUSES_EVERY_SECOND_NODE)
+    await world.submit(placed_job("train", 8, indexed=True))
+    await world.record("train", "admitted", reason="PodsUnscheduled")
+    await world.user.delete("jobs", "team-a", "train", propagation="Orphan")
+    await world.record("train", "evicting", reason="Deleted")
+    assert any(pod["spec"].get("schedulingGates") for pod in pods_of(world, "train"))
+    await world.user.delete("validatingwebhookconfigurations", "", "half")
+    await bound(world, "train", 8)
+
+
 async def test_a_pod_that_is_made_again_gets_the_place_of_the_former_one(world):
     await racks(world, 2, "a1")
     await world.apply(*queues_by("rack", HOSTNAME))

@@ -107,6 +107,23 @@ def test_pods_beyond_whole_slices_are_placed_and_replaced_too(engine):
     assert domains(again.admission) == ((("a1",), 2), (("a2",), 2), (("b1",), 2), (("b3",), 1))
 
 
+def test_freed_room_goes_to_pods_of_a_failed_node_before_others(engine):
+    """Not at their next attempt only, as in Kueue, when it may be taken."""
+    alone = TopologyRequest(required=HOSTNAME)
+    for name in ("w", "ww", "www"):
+        engine.observe(WorkloadPending(workload(name, 2, alone)), now=1.0)
+    (place,) = (domains(each.admission)[0].values for each in engine.settle(1.0).admitted if each.workload.uid == "w")
+    engine.observe(NodeDeleted(*place), now=2.0)
+    engine.observe(NodesFailed("w", place), now=2.0)
+    assert engine.settle(2.0).unplaced
+    engine.observe(WorkloadPending(workload("new", 2, alone)), now=2.1)
+    assert not engine.settle(2.1).admitted
+    engine.observe(WorkloadGone("ww"), now=2.2)
+    decisions = engine.settle(2.2)
+    assert [each.workload.uid for each in decisions.reassigned] == ["w"]
+    assert not decisions.admitted
+
+
 def test_room_of_a_finished_workload_is_free(engine):
     for name in ("w", "ww"):
         engine.observe(WorkloadPending(workload(name, 4, TopologyRequest(required="rack"))), now=1.0)

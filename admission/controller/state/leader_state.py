@@ -39,7 +39,7 @@ class LeaderState:
         self.dirty: dict[str, None] = {}
         """Uids of workloads for which a request may be due, in order (used as an ordered set)."""
         self.resized: dict[str, None] = {}
-        """Uids of workloads that hold more, less or other quota or places, whose pods have to be looked at."""
+        """Uids of workloads that hold more, less or other quota or places, or whose object is gone: see their pods."""
         self.quota_freed = False
         """Whether quota was released, or queue objects changed, since the last cycle."""
         self.arrivals = 0
@@ -62,7 +62,7 @@ class LeaderState:
         self.registry.put(tracked)
         if change.ledger:
             change.ledger = [self._located(entry) for entry in change.ledger]
-            if any(isinstance(entry, Resized) for entry in change.ledger):
+            if change.waits_for_pods or any(isinstance(entry, Resized) for entry in change.ledger):
                 self.resized[uid] = None
         self.batch.add(change)
         if change.frees_quota:

@@ -146,8 +146,11 @@ class NodesAndPods:
     def _pods_changed(self, batch: Iterable[Change]) -> NodesAndPodsChanged:
         message = NodesAndPodsChanged([])
         for change in batch:
-            pod = None if change.type == "DELETED" or change.object is None else seen_pod(change.object)
-            self._note(change.uid, pod, message)
+            obj = None if change.type == "DELETED" else change.object
+            known = self.pods.get(change.uid)
+            if obj is not None and known is not None and known.version == obj["metadata"]["resourceVersion"]:
+                continue  # the response to a request has shown it
+            self._note(change.uid, None if obj is None else seen_pod(obj), message)
         return message
 
     def pod_seen(self, obj: Object) -> None:

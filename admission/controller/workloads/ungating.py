@@ -99,7 +99,7 @@ class Ungating:
                 continue
             self._rests.pop(uid, None)
             tracked = self._registry.get(uid)
-            if tracked is not None and tracked.record.state is State.ADMITTED and not tracked.record.checks_pending:
+            if tracked is not None and (_is_running(tracked) or _is_left(tracked)):
                 with self._isolated(uid):
                     self._ungate(tracked)
                     self._free(tracked)
@@ -111,13 +111,15 @@ class Ungating:
         admission = tracked.record.admission
         assert admission is not None, tracked
         pods = [pod for pod in self._view.pods_of(tracked.record.workload) if pod.pod_set]
-        if not any(pod.placed is not None and pod.placed.gated for pod in pods):
+        if not any(pod.placed is not None and pod.placed.gated and pod.uid not in self._sent for pod in pods):
             return
         leaders = self._leaders(tracked)
         for assignment in admission.pod_sets:
             own = [pod for pod in pods if pod.pod_set == assignment.name]
             for pod, selector in self._selectors(tracked, assignment, own, leaders.get(assignment.name, 0)):
-                self._send(pod, selector)
+                # Orphans of a deleted object would stay gated, and hold its quota, for ever.
+                if _is_running(tracked) or (pod.orphaned and not pod.deleting):
+                    self._send(pod, selector)
 
     def _free(self, tracked: Tracked) -> None:
         """Give up the places of pods that are no longer needed, once only the others are left."""
@@ -234,3 +236,12 @@ class Ungating:
                 continue
             self._settled(pod, found[0] if found else None)
             return
+
+
+def _is_running(tracked: Tracked) -> bool:
+    return tracked.record.state is State.ADMITTED and not tracked.record.checks_pending
+
+
+def _is_left(tracked: Tracked) -> bool:
+    """Whether the object is gone, and pods of it may be left."""
+    return tracked.record.state is State.EVICTING and tracked.object is None

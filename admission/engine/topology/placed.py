@@ -38,6 +38,8 @@ class PlacedWorkloads:
         self._on: dict[str, set[str]] = {}
         """Hostname to the uids of the workloads with pods there."""
         self._version = 0
+        self._freed = False
+        """Whether room has become free since places were last searched for the workloads that are due."""
 
     def observe(self, event: TopologyEvent) -> None:
         """Apply an event of nodes, pods or placement."""
@@ -64,6 +66,7 @@ class PlacedWorkloads:
                 if any(pod_set.delayed and pod_set.topology is None for pod_set in held.admission.pod_sets):
                     self._due[uid] = Due(held, self._registry.shapes.of(held.workload), additions=additions)
         if concerned:  # another place may be free: as in Kueue everything is tried again
+            self._freed = True
             for domain in self._registry.forest.domains.values():
                 domain.dirty = domain.freed = True
 
@@ -71,6 +74,7 @@ class PlacedWorkloads:
         """Have the workloads tried again that may fit onto a node of which a pod has freed a part."""
         if not node or not (flavors := self.topologies.flavors_of(node)):
             return
+        self._freed = True
         for queue, domain in self._registry.forest.domain_of.items():
             if (domain.dirty and domain.freed) or not domain.placing:
                 continue
@@ -103,6 +107,7 @@ class PlacedWorkloads:
         """Count them no more."""
         self._due.pop(held.workload.uid, None)
         if held.placed:
+            self._freed = True
             self.topologies.hold(held.placed, -1)
             for name in _hostnames(held):
                 here = self._on[name]
@@ -112,7 +117,9 @@ class PlacedWorkloads:
 
     def reassign(self, held: Held, admission: Admission) -> None:
         """Replace the domains of a workload that was placed once more."""
+        freed = self._freed
         self.remove(held)
+        self._freed = freed  # what it leaves is on a failed node
         held.admission, held.placed = admission, ()
         self.add(held)
 
@@ -124,9 +131,14 @@ class PlacedWorkloads:
         """Return the failed nodes of which the pods of a workload wait for other ones."""
         return self._due[uid].nodes if uid in self._due else ()
 
-    def due(self, now: float) -> Iterator[Due]:
-        """Return the workloads to be placed once more now, in the order in which that became known."""
-        return (one for one in self._due.values() if one.at <= now and not one.held.evicting)
+    def due(self, now: float) -> list[Due]:
+        """Return the workloads to be placed once more now, in the order in which that became known.
+
+        When room has become free all of them are: their pods come before those of workloads that arrive meanwhile. In
+        Kueue they wait for their next attempt.
+        """
+        freed, self._freed = self._freed and not self.topologies.rules.as_kueue, False
+        return [one for one in self._due.values() if (freed or one.at <= now) and not one.held.evicting]
 
     def waiting(self, held: Held) -> Iterator[tuple[PodSet, int, list[str]]]:
         """Yield the pod sets of a workload for which a place is searched once more, their pods, and their flavors."""

@@ -143,6 +143,8 @@ def _resource_causes(resources: Object, field: str) -> list[Cause]:
             name not in _OVERCOMMITTED and not name.startswith("hugepages-") and not name.startswith("kubernetes.io/")
         )
         limit = limits.get(name)
+        if limit == amount:
+            continue
         if limit is not None and parse_quantity(amount) > parse_quantity(limit):
             causes.append(
                 invalid(f"{field}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
