@@ -24,7 +24,7 @@ from admission.api.http.failures import RESOURCE, failures
 from admission.api.http.rate_limits import RateLimiter
 from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import add_security_headers
-from admission.api.kinds.descriptor import no_receiver_fault
+from admission.api.kinds.descriptor import no_cluster_check, no_receiver_fault
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes, no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WHAT_IFS, WORKLOADS
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from admission.api.auth.delegation import Delegation
     from admission.api.auth.front_proxy import FrontProxy
     from admission.api.auth.oidc.client import OidcClient
-    from admission.api.kinds.descriptor import ReceiverFault
+    from admission.api.kinds.descriptor import ClusterCheck, ReceiverFault
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.registry import Resource
     from admission.api.resources.cancellations import Cluster
@@ -106,6 +106,7 @@ def create_app(
     estimate_of: EstimateOf = no_estimates,
     what_if: WhatIf | None = None,
     receiver_fault: ReceiverFault = no_receiver_fault,
+    check_cluster: ClusterCheck = no_cluster_check,
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
     cluster: Cluster | None = None,
@@ -124,6 +125,7 @@ def create_app(
     estimate_of: start estimates of pending workloads.
     what_if: replays past periods.
     receiver_fault: checks the receivers of subscriptions.
+    check_cluster: connects to a cluster that is to join, and asks for the rights there.
     webhook_fault: says why the API server does not reach the webhooks.
     not_queued: objects that have a queue label and are not queued.
     cluster: pods, logs and nodes for the dashboard; what a name is that no workload has; deletion of what is cancelled.
@@ -163,7 +165,7 @@ def create_app(
     app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)
-    engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
+    engines = Engines(store, controller, receiver_fault=receiver_fault, check_cluster=check_cluster, clock=now)
     _add_resources(app, store, engines, estimate_of, lookup, rights, cancellations, now=now)
     add_dashboard(app)
     return app

@@ -168,6 +168,21 @@ class Claim:
     def __str__(self) -> str:
         return f"{self.location} ({self.database[:8]})"
 
+    def elsewhere(self, client: Client) -> Claim:
+        """Return a claim of another cluster by the same process for the same database."""
+        return Claim(
+            client,
+            database=self.database,
+            location=self.location,
+            holder=self._holder,
+            election=self.election,
+            revision=self._revision,
+            stored=self._stored,
+            clock=self._clock,
+            now=self._now,
+            sleep=self._sleep,
+        )
+
     def holds(self) -> bool:
         """Whether it is certain that no process on another database holds the claim."""
         return self._clock() < self._holds_until

@@ -90,7 +90,7 @@ class Client:
         self._load = load
         self._clock = clock
         self._sleep = sleep
-        self._access: Access
+        self._opened: Access | None = None
         self._session: aiohttp.ClientSession
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """Number of requests sent, by HTTP method, resource ("jobs") and status code ("" without a response)."""
@@ -107,7 +107,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         """Load the credentials; no request is sent. Raises BadKubeconfig."""
-        self._access = await Access.open(self._load, clock=self._clock)
+        self._opened = await Access.open(self._load, clock=self._clock)
         self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
         self._session = aiohttp.ClientSession(
             connector=client_connector(limit=CONNECTIONS, keepalive=60),
@@ -126,12 +126,19 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._opened = None
         await self._session.close()
 
     @property
     def server(self) -> str:
-        """URL of the API server."""
-        return self._access.server
+        """URL of the API server; empty before the credentials are loaded."""
+        return "" if self._opened is None else self._opened.server
+
+    @property
+    def _access(self) -> Access:
+        if self._opened is None:
+            raise Unreachable("there is no connection to the API server")
+        return self._opened
 
     async def bearer_token(self) -> str | None:
         """Return the client's bearer token; None if it has other credentials."""

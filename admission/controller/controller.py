@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from admission.controller.auditing.auditor import Auditor
+from admission.controller.clusters import Member
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.outages import record_outages
@@ -29,25 +30,26 @@ from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
 from admission.controller.site import Site
 from admission.controller.state.faults import Faults
-from admission.controller.state.inbox import Due
+from admission.controller.state.inbox import ContextChanged, Due
 from admission.controller.state.leader_state import Batch
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
 from admission.engine import BudgetsSpent, Engine
 from admission.model import sentences
 from admission.model.errors import SluiceError
-from admission.model.queues import Budget
+from admission.model.queues import Budget, Cluster
 from admission.model.workload import LOCAL
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 from admission.store.policy_seeds import policy_seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
+    from admission.controller.clusters import Connection, Join
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
     from admission.serving.tracing import Tracing
+    from admission.store.records import QueueObjectVersion, WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -85,11 +88,13 @@ class Controller:
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
         audit_interval: float = 0.0,
         tracing: Tracing | None = None,
+        join: Join | None = None,
     ) -> None:
         """`leads`: whether this replica is certainly still the leader; called right before each change of an object.
 
         `loading`: context manager for loading the stored workloads: it may pause the garbage collector.
         `audit_interval`: seconds between two audits; 0: only on request. `tracing`: receives spans; None: no tracing.
+        `join`: returns how the cluster of a Cluster object is reached; None: no cluster joins.
         """
         self.faults = Faults(store.now)
         """Workloads that caused exceptions, and are ignored until they change."""
@@ -103,12 +108,18 @@ class Controller:
         )
         """The site of the cluster `local`, which must answer for any decision."""
         self._sites = {LOCAL: self.home}
-        """By cluster, that of `local` first."""
+        """By cluster, that of `local` first; the others while this replica leads."""
+        self._join = join
+        self._members: dict[str, tuple[Member, asyncio.Task[None]]] = {}
+        """The clusters beside `local`, by name, and the tasks that follow them."""
+        self._tasks: asyncio.TaskGroup
+        """The tasks of the present leadership."""
         self._epoch = 0
         self._revision = 0
         self._recovered = asyncio.Event()
         self._orders_processed = asyncio.Event()
         self._timer = Timer()
+        self._leads = leads
         self._committer = Committer(
             store,
             self.faults,
@@ -192,12 +203,35 @@ class Controller:
         return self._shared.engine if self._recovered.is_set() else None
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
-        """Return the labels of each namespace, by its name."""
-        return {name: self.context.namespace_labels(name) or {} for name in self.context.namespaces()}
+        """Return the labels of each namespace, by its name: those in `local`, else in the first cluster that has it."""
+        found: dict[str, Mapping[str, str]] = {}
+        for site in self._sites.values():
+            for name in site.context.namespaces():
+                if name not in found:
+                    found[name] = site.context.namespace_labels(name) or {}
+        return found
+
+    def _namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Return the labels of a namespace in `local`, else in the first cluster that has it; None: none has."""
+        found = (site.context.namespace_labels(name) for site in self._sites.values())
+        return next((labels for labels in found if labels is not None), None)
+
+    def _is_elsewhere(self, uid: str, cluster: str) -> bool:
+        """Whether a workload is known in another cluster than that of this name."""
+        others = (site for site in self._sites.values() if site.name != cluster)
+        return any(site.leader.state.registry.get(uid) is not None for site in others)
 
     def _workloads(self) -> Iterator[Tracked]:
         """Return the workloads of all clusters."""
         return chain.from_iterable(site.leader.state.registry for site in self._sites.values())
+
+    def _records(self) -> dict[str, WorkloadRecord]:
+        """Return a snapshot of the records of all clusters, by uid."""
+        found = self._state.registry.records()
+        for site in self._sites.values():
+            if site is not self.home:
+                found |= site.leader.state.registry.records()
+        return found
 
     def _find(self, uid: str) -> tuple[Site, Tracked | None]:
         """Return a workload and its site; None, and that of `local`, if it is not known."""
@@ -236,13 +270,11 @@ class Controller:
         self._epoch = epoch
         self._begin()
         self._orders_processed.set()
-        sites = list(self._sites.values())
-        for site in sites:
-            site.take_over()
+        self.home.take_over()
         try:
             async with asyncio.TaskGroup() as group:
-                for site in sites:
-                    group.create_task(site.run(), name=f"requests to {site.name}")
+                self._tasks = group
+                group.create_task(self.home.run(), name="requests")
                 group.create_task(self._committer.workload_events.run(), name="workload events")
                 outages = record_outages(
                     self._store, cause=self._cause_of_outage, is_deciding=lambda: self.is_deciding, since=after
@@ -279,8 +311,9 @@ class Controller:
                 await self._loop()
         finally:
             self._recovered.clear()
-            for site in sites:
-                site.give_back()
+            self.home.give_back()
+            self._members.clear()
+            self._sites = {LOCAL: self.home}
             self._timer.cancel()
             self._committer.work_log.flush()
 
@@ -300,24 +333,81 @@ class Controller:
             arrived = self.inbox.arrived
         self._begun()
 
-    def _reset(self) -> None:
-        """Replace the state by an empty one."""
+    def _reset(self, added: Iterable[Site] = ()) -> None:
+        """Replace the state by an empty one. `added`: sites that have none yet."""
         self._shared = self._new_shared()
         for site in self._sites.values():
-            site.reset(self._shared)
+            if site in added:
+                site.begin(self.inbox.arrived, self._shared, self._committer.traces)
+                site.take_over()
+            else:
+                site.reset(self._shared)
         self._begun()
 
+    def _adjust_members(self, objects: Iterable[QueueObject]) -> list[Site]:
+        """Let clusters join and leave as Cluster objects say; return the sites that were added."""
+        wanted = {obj.name: obj for obj in objects if isinstance(obj, Cluster)}
+        self.home.close(_draining(wanted.pop(LOCAL, None)))
+        if self._join is None:
+            return []
+        added, former = [], {}
+        for name, (member, task) in list(self._members.items()):
+            if name not in wanted or not member.follows(wanted[name]):
+                task.cancel()
+                former[name] = member
+                del self._members[name], self._sites[name]
+        for name, cluster in sorted(wanted.items()):
+            if name not in self._members:
+                added.append(self._new_member(cluster, self._join(cluster), former.get(name)))
+        return added
+
+    def _new_member(self, cluster: Cluster, connection: Connection, former: Member | None) -> Site:
+        claim = connection.claim
+        site = self._sites[cluster.name] = Site(
+            cluster.name,
+            store=self._store,
+            client=connection.client,
+            kinds=connection.kinds,
+            policy=self._policy,
+            leads=lambda: self._leads() and (claim is None or claim.holds()),
+            faults=self.faults,
+        )
+        member = Member(cluster, connection, site, self._store, former)
+
+        def ended() -> None:
+            self._must_reload = True
+            self.inbox.wake()
+
+        task = self._tasks.create_task(member.run(epoch=self._epoch, on_end=ended), name=f"cluster {cluster.name}")
+        self._members[cluster.name] = member, task
+        return site
+
+    def _clusters_changed(self, versions: Iterable[QueueObjectVersion]) -> None:
+        """Follow changed Cluster objects; if another cluster joins or leaves, the state is loaded anew."""
+        for version in versions:
+            if not isinstance(cluster := version.object, Cluster):
+                continue
+            is_deleted = version.operation == "delete"
+            if cluster.name == LOCAL:
+                self.home.close(_draining(None if is_deleted else cluster))
+            elif self._join is not None:
+                known = self._members.get(cluster.name)
+                if is_deleted or known is None or not known[0].follows(cluster):
+                    self._must_reload = True
+
     def _new_shared(self) -> Shared:
-        return Shared(Engine(self._policy.engine), Batch())
+        is_elsewhere = self._is_elsewhere if len(self._sites) > 1 else None
+        return Shared(Engine(self._policy.engine), Batch(), self._namespace_labels, is_elsewhere)
 
     def _begun(self) -> None:
         self._leader, self._state = self.home.leader, self.home.leader.state
         self._scheduler = Scheduler([site.leader.reconciler for site in self._sites.values()])
-        self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part)
+        self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part, records=self._records)
 
     def _read_unobserved(self) -> None:
         for site in self._sites.values():
-            site.leader.requests.read_unobserved(site.watches.unlisted())
+            if site.is_listed:
+                site.leader.requests.read_unobserved(site.watches.unlisted())
 
     def _provisioning_changed(self) -> None:
         for site in self._sites.values():
@@ -344,7 +434,8 @@ class Controller:
     async def _load_now(self) -> None:
         loaded = await self._store.load()
         seeds = await policy_seeds(self._store, self.policy, loaded.queue_objects, now=self._clock())
-        self._reset()
+        added = self._adjust_members(loaded.queue_objects)
+        self._reset(added)
         self._revision, self._queue_objects = loaded.revision, loaded.queue_objects
         for uid, error in loaded.faults.items():
             self.faults.report(f"the row of workload {uid}", error)
@@ -502,11 +593,14 @@ class Controller:
     def _process_inbox(self) -> None:
         """Process the messages that are in the inbox now."""
         # Each `take` clears the common event: messages that come while others are processed must set it again.
-        taken = [(site.leader, site.inbox.take()) for site in self._sites.values()]
+        taken = [(site, [] if site.paused else site.inbox.take()) for site in self._sites.values()]
         now = self._clock()
-        for leader, messages in taken:
-            leader.state.now = now
-            leader.dispatcher.messages(messages)
+        for site, messages in taken:
+            site.leader.state.now = now
+            if site.must_recheck:
+                site.must_recheck = False
+                messages.append(ContextChanged())
+            site.leader.dispatcher.messages(messages)
 
     async def _process_orders(self) -> None:
         """Process what other writers have committed since the last call, before Jobs that were submitted after it."""
@@ -518,6 +612,7 @@ class Controller:
         for site in self._sites.values():
             site.leader.state.now = now
             site.leader.dispatcher.queue_objects(versions)
+        self._clusters_changed(versions)
         self.home.nodes_and_pods.follow(self.context.flavors)
         if self._shared.engine.lacks_history:
             await self._seed_policies()
@@ -526,3 +621,8 @@ class Controller:
         self._provisioning_changed()
         self._revision = max(self._revision, revision)
         self._orders_processed.set()
+
+
+def _draining(local: Cluster | None) -> str:
+    """Return why nothing is started in `local`, as its Cluster object says; empty: it is open."""
+    return "" if local is None or local.spec.state == "Active" else sentences.cluster_closed(LOCAL, "is draining")

@@ -37,7 +37,7 @@ from admission.model.queues import ClusterQueue, LocalQueue, WorkloadPriorityCla
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.cluster.informer import Change
     from admission.controller.state.faults import Faults
@@ -69,6 +69,7 @@ class Dispatcher:
         failed_nodes: FailedNodes,
         sender: Sender,
         faults: Faults,
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
     ) -> None:
         self._reconciler = reconciler
         self._state = reconciler.state
@@ -81,6 +82,7 @@ class Dispatcher:
         self._failed_nodes = failed_nodes
         self._sender = sender
         self._faults = faults
+        self._namespace_labels = namespace_labels
 
     def messages(self, messages: Iterable[Message]) -> None:
         """Process messages of the inbox, in order."""
@@ -191,7 +193,7 @@ class Dispatcher:
 
     def _context_changed(self, namespace: str) -> None:
         if namespace:
-            self._state.observe(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
+            self._state.observe(NamespaceChanged(namespace, self._namespace_labels(namespace)))
         self._pending_changed(namespace)
 
     def _pending_changed(self, namespace: str) -> None:

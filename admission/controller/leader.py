@@ -18,7 +18,7 @@ from admission.controller.workloads.requests import Requests
 from admission.controller.workloads.ungating import Ungating
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
@@ -39,6 +39,10 @@ class Shared(NamedTuple):
 
     engine: Engine
     batch: Batch
+    namespace_labels: Callable[[str], Mapping[str, str] | None]
+    """Returns the labels of a namespace, which has one meaning in all clusters; None: there is no such namespace."""
+    is_elsewhere: Callable[[str, str], bool] | None
+    """Whether a workload (uid) is known in another cluster than that of this name; None: there is only one cluster."""
 
 
 class Leader:
@@ -64,7 +68,13 @@ class Leader:
         self.kinds = kinds
         self.context = watches.context
         self.state = LeaderState(shared.engine, batch=shared.batch, clock=clock)
-        self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults, cluster=watches.context.cluster)
+        self.isolation = Isolation(
+            kinds=kinds,
+            state=self.state,
+            faults=faults,
+            cluster=watches.context.cluster,
+            is_elsewhere=shared.is_elsewhere,
+        )
         environment = Environment(kinds, watches.context, policy.pods_ready, unlabelled=policy.unlabelled)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
@@ -92,6 +102,7 @@ class Leader:
             FailedNodes(self.reconciler, nodes_and_pods),
             sender,
             faults,
+            shared.namespace_labels,
         )
 
     def objects(self) -> dict[str, StoredObject]:

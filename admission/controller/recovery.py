@@ -28,7 +28,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from admission.controller.state.leader_state import EndedWorkloads
-from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadPreempted
+from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadAdmitted, WorkloadPreempted
 from admission.model.names import listed
 from admission.model.workload import LOCAL
 from admission.store.records import State
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from admission.controller.leader import Leader
+    from admission.controller.state.leader_state import LeaderState
     from admission.controller.state.tracked import Tracked
     from admission.engine import PolicyEvent
-    from admission.store.records import CheckRecord, LoadedState
+    from admission.store.records import CheckRecord, LoadedState, WorkloadRecord
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +82,22 @@ def restore(
         state.observe(ended)
     for record in loaded.workloads:
         uid = record.workload.uid
-        leader = leaders[record.workload.cluster]
-        with leader.isolation.of(uid):
-            is_on = leader.kinds.of(record.workload) is not None
-            leader.state.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
+        here = leaders.get(record.workload.cluster)
+        if here is None:
+            _keep_quota(record, state)
+            continue
+        with here.isolation.of(uid):
+            is_on = here.kinds.of(record.workload) is not None
+            here.state.restore(record, orders.get(uid), tuple(checks.get(uid, ())), is_on=is_on)
+
+
+def _keep_quota(record: WorkloadRecord, state: LeaderState) -> None:
+    """Count the quota of a workload whose cluster has left; it waits, or holds its quota, until that joins again."""
+    if record.admission is not None:
+        at = record.admitted_at or record.queued_at
+        key, cluster = record.workload.key, record.workload.cluster
+        log.error("workload %s in the cluster %s, which has left, holds quota", key, cluster)
+        state.observe(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=True))
 
 
 def log_start(workloads: Sequence[Tracked]) -> None:

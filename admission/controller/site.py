@@ -61,13 +61,19 @@ class Site:
         self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self.failed_pods = FailedPods(store, client, kinds, cluster=name)
+        self.paused = False
+        """Whether what the cluster says is left in the inbox, as it is not certain which cluster it is."""
+        self.is_listed = True
+        """Whether all of its objects are known, so that those which were not observed do not exist."""
+        self.must_recheck = False
+        """Whether pending workloads have to be looked at again, as the site was opened or closed."""
         self._store = store
         self._policy = policy
         self._faults = faults
         self._clock = store.now
         self._uncompared: dict[str, StoredObject] = {}
         """Observed objects that were not yet compared with their stored workloads, by uid."""
-        self.inbox: Inbox
+        self.inbox = Inbox()
         self.nodes_and_pods: NodesAndPods
         self.provisioning: Provisioning
         self.leader: Leader
@@ -89,8 +95,15 @@ class Site:
         self._pod_obstacles = None
         self.reset(shared)
 
+    def close(self, why: str) -> None:
+        """Start nothing in the cluster from now on, for which `why` is the message; empty: open it."""
+        if why != self.context.closed:
+            self.context.closed, self.must_recheck = why, True
+            self.inbox.wake()
+
     def reset(self, shared: Shared) -> None:
         """Replace the state by an empty one, before it is loaded from the database."""
+        self.must_recheck = bool(self.context.closed)
         self.leader = Leader(
             kinds=self.kinds,
             client=self.client,

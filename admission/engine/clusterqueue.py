@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.matching import mismatch
+from admission.engine.matching import elsewhere, mismatch
 from admission.engine.pending import Pending
 from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
@@ -77,7 +77,7 @@ class Option(NamedTuple):
 
     flavor: str
     mismatch: str
-    """Why the pods cannot run on its nodes (taints, affinity), as Kueue's message; "" if they can."""
+    """Why the pods cannot run on its nodes (cluster, taints, affinity), as Kueue's message; "" if they can."""
     frs: Mapping[str, int]
     """Resource to the index of the flavor-resource in the tree."""
 
@@ -169,6 +169,8 @@ class ClusterQueue:
         """Why it admits no workload, to follow its name: `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}
         """All ResourceFlavors by name."""
+        self.clusters: Mapping[str, Mapping[str, str]] = {}
+        """Labels of the clusters that have joined, by name."""
         self.topologies: Topologies | None = None
         """The trees of flavors with a topology; None: it has no such flavor."""
         self.provisioned: frozenset[str] = frozenset()
@@ -226,12 +228,14 @@ class ClusterQueue:
 
         return blocked
 
-    def attach(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
+    def attach(
+        self, tree: Tree, flavors: Mapping[str, ResourceFlavor], clusters: Mapping[str, Mapping[str, str]]
+    ) -> None:
         """Attach the ClusterQueue to its node in a newly built tree, and add the usage of its workloads there."""
         self.tree = tree
         self.node = tree.queues[self.name]
         self.has_obstacles = False
-        self.flavors = flavors
+        self.flavors, self.clusters = flavors, clusters
         for held in self.held.values():
             self.count(held)
 
@@ -308,6 +312,7 @@ class ClusterQueue:
                     indices,
                     sorted(total, key=_precedence),
                     covered,
+                    shape.cluster,
                 )
             )
         return Plan(tuple(groups), requests, full, tuple(totals), shared)
@@ -318,6 +323,7 @@ class ClusterQueue:
         indices: list[int],
         resources: list[str],
         covered: Mapping[str, int],
+        cluster: str,
     ) -> Group:
         parts: dict[tuple[int, str], list[str]] = {}
         for resource in resources:
@@ -326,12 +332,14 @@ class ClusterQueue:
         return Group(
             tuple(indices),
             tuple(
-                Part(number, tuple(names), self._options(number, names, pod_sets) if number >= 0 else ())
+                Part(number, tuple(names), self._options(number, names, pod_sets, cluster) if number >= 0 else ())
                 for (number, _), names in parts.items()
             ),
         )
 
-    def _options(self, group: int, resources: list[str], pod_sets: list[tuple[PodSet, PodSet]]) -> tuple[Option, ...]:
+    def _options(
+        self, group: int, resources: list[str], pod_sets: list[tuple[PodSet, PodSet]], cluster: str
+    ) -> tuple[Option, ...]:
         assert self.tree is not None
         index = self.tree.index
         options = []
@@ -340,11 +348,9 @@ class ClusterQueue:
             if flavor is None:
                 fault = f"flavor {quotas.name} not found"
             else:
-                fault = (
-                    self._unplaceable(quotas.name, resources, [written for _, written in pod_sets])
-                    if self.topologies is not None
-                    else ""
-                )
+                fault = elsewhere(flavor, cluster, self.clusters)
+                if not fault and self.topologies is not None:
+                    fault = self._unplaceable(quotas.name, resources, [written for _, written in pod_sets])
                 fault = fault or next(filter(None, (mismatch(flavor, pod_set) for pod_set, _ in pod_sets)), "")
             frs = {resource: index[quotas.name, resource] for resource in resources}
             options.append(Option(quotas.name, fault, frs))

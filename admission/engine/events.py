@@ -10,6 +10,7 @@ from admission.model.names import listed
 from admission.model.queues import (
     AdmissionCheck,
     Budget,
+    Cluster,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -46,6 +47,8 @@ def decisive_part(item: QueueObject | None) -> object:
             return item.spec
         case AdmissionCheck():
             return item.name  # only whether it exists
+        case Cluster():
+            return item.metadata.labels  # flavors select clusters by them
         case _:  # a WorkloadPriorityClass matters only when workloads are created
             return None
 

@@ -103,6 +103,8 @@ class Forest:
         """The trees of flavors with a topology; None: topologies are ignored."""
         self.checks: dict[str, str] = {}
         """The controllers of all AdmissionChecks, by name."""
+        self.clusters: dict[str, Mapping[str, str]] = {}
+        """Labels of the clusters that have joined, by name."""
         self.cohorts: dict[str, CohortSpec] = {}
         self.specs: dict[str, ClusterQueueSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
@@ -212,7 +214,15 @@ class Forest:
             tuple((name, spec, self.queue(name).inactive) for name, spec in zip(names, specs, strict=True)),
             tuple((name, self.cohorts.get(name)) for name in self._cohort_names(root)),
             tuple((name, self.flavors[name].spec if name in self.flavors else None) for name in flavors),
+            tuple(map(self._selected, flavors)),
         )
+
+    def _selected(self, flavor: str) -> tuple[str, ...] | None:
+        """Return the names of the clusters that a flavor's selector matches; None: it has none."""
+        selector = self.flavors[flavor].spec.cluster_selector if flavor in self.flavors else None
+        if selector is None:
+            return None
+        return tuple(sorted(name for name, labels in self.clusters.items() if selector.matches(labels)))
 
     def _build(self, root: tuple[str, str], names: list[str], built_from: tuple[Any, ...]) -> Domain:
         queues = [self.queue(name) for name in names]
@@ -225,7 +235,7 @@ class Forest:
         for queue in queues:
             if self.topologies is not None:
                 queue.place_in(self.topologies, self.checks)
-            queue.attach(tree, self.flavors)
+            queue.attach(tree, self.flavors, self.clusters)
             queue.pending.overdue = None
             queue.generation += 1
             if queue.spec.over_quota is None:

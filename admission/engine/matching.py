@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.model import sentences
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,23 @@ if TYPE_CHECKING:
     from admission.engine.topology.nodes import NodeTaint
     from admission.model.queues import FlavorToleration, ResourceFlavor, Taint
     from admission.model.workload import PodSet, Requirement, Toleration
+
+
+def elsewhere(flavor: ResourceFlavor, cluster: str, clusters: Mapping[str, Mapping[str, str]]) -> str:
+    """Return why workloads of a cluster do not get the flavor: it is in other clusters; "" if it is in that one.
+
+    `clusters`: the labels of the clusters that have joined, by name.
+    """
+    spec = flavor.spec
+    if spec.topology_name is not None and cluster != LOCAL:  # nodes of different clusters may have the same name
+        return sentences.in_other_clusters(flavor.name, [LOCAL], cluster)
+    if spec.clusters and cluster not in spec.clusters:
+        return sentences.in_other_clusters(flavor.name, spec.clusters, cluster)
+    selector = spec.cluster_selector
+    if selector is not None and not selector.matches(clusters.get(cluster, {})):
+        named = sorted(name for name, labels in clusters.items() if selector.matches(labels))
+        return sentences.in_other_clusters(flavor.name, named, cluster)
+    return ""
 
 
 def mismatch(flavor: ResourceFlavor, pod_set: PodSet) -> str:

@@ -1,8 +1,8 @@
 """Pending workload in the engine (`Item`), and the equivalence classes (`Shape`, `Bucket`) of pending workloads.
 
-A shape is everything that decides whether a workload fits: its pod sets, priority and terms, and the workload that it
-replaces (Kueue's scheduling equivalence hash, KEP 9694). Results computed for one workload are used for all of its
-shape. A bucket contains the pending workloads of a ClusterQueue that have one shape and are ordered by time alone.
+A shape is everything that decides whether a workload fits: its pod sets, priority, terms and cluster, and the workload
+that it replaces (Kueue's scheduling equivalence hash, KEP 9694). Results computed for one workload are used for all of
+its shape. A bucket contains the pending workloads of a ClusterQueue that have one shape and are ordered by time alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from admission.model.terms import NO_TERMS
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -126,6 +127,7 @@ class Shape:
         "__weakref__",
         "_limited",
         "_usage",
+        "cluster",
         "facts",
         "partial",
         "pod_sets",
@@ -142,6 +144,7 @@ class Shape:
         priority: int,
         replaces: str = "",
         terms: Terms = NO_TERMS,
+        cluster: str = LOCAL,
     ) -> None:
         self.written = written
         """The pod sets of the workload."""
@@ -152,6 +155,8 @@ class Shape:
         """Uid of the workload whose quota it takes over: that quota is subtracted from its requests."""
         self.terms = terms
         """What its user permits; what it waits for is part of no shape."""
+        self.cluster = cluster
+        """Name of its cluster, whose flavors it may get."""
         self.facts: dict[ClusterQueue, Facts] = {}
         """ClusterQueue to the results cached for the shape there."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
@@ -164,7 +169,7 @@ class Shape:
         shape = self._limited.get(flavor)
         if shape is None:
             terms = replace(self.terms, flavors=(flavor,))
-            shape = Shape(self.written, self.pod_sets, self.priority, self.replaces, terms)
+            shape = Shape(self.written, self.pod_sets, self.priority, self.replaces, terms, self.cluster)
             self._limited[flavor] = shape
         return shape
 
@@ -248,17 +253,18 @@ class Shapes:
         """Return the shape of a workload, reusing an equal one."""
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
-        replaces, terms = workload.replaces, workload.terms
+        replaces, terms, cluster = workload.replaces, workload.terms, workload.cluster
         if terms.after or terms.at_most is not None or terms.variant_of:
             terms = replace(terms, after=(), at_most=None, variant_of="")
         is_same = known is not None and known.written is workload.pod_sets and known.replaces == replaces
+        is_same = is_same and known is not None and known.cluster == cluster
         if known is not None and is_same and (known.terms is terms or known.terms == terms):
             return known
-        value = workload.priority, replaces, terms, *map(_value, workload.pod_sets)
+        value = workload.priority, replaces, terms, cluster, *map(_value, workload.pod_sets)
         shape = self._by_value.get(value)
         if shape is None:
             counted = self._accounting.pod_sets(workload.pod_sets)
-            shape = Shape(workload.pod_sets, counted, workload.priority, replaces, terms)
+            shape = Shape(workload.pod_sets, counted, workload.priority, replaces, terms, cluster)
             self._by_value[value] = shape
             # The shape keeps the tuple alive, so that its id is not reused while the entry exists.
             self._by_identity[identity] = shape

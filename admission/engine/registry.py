@@ -34,7 +34,7 @@ from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
 from admission.engine.vocabulary import REFUSED_IN_A_FLAVOR
 from admission.model.names import STOP_REASON
-from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor, Topology
+from admission.model.queues import AdmissionCheck, Cluster, Cohort, LocalQueue, ResourceFlavor, Topology
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
 if TYPE_CHECKING:
@@ -405,6 +405,9 @@ class Registry:
                 if self.placed is not None:
                     self.placed.topologies.levels[item.name] = item.spec.labels
                     self.objects_changed = True
+            case Cluster():
+                self.forest.clusters[item.name] = item.metadata.labels
+                self.objects_changed = True
             case _:  # see `decisive_part`, which has to name what is used here, and by policies
                 pass
 
@@ -426,6 +429,9 @@ class Registry:
                 self._local_queues_changed.add((event.namespace, event.name))
             case AdmissionCheck.kind:
                 self.forest.checks.pop(event.name, None)
+                self.objects_changed = True
+            case Cluster.kind:
+                self.forest.clusters.pop(event.name, None)
                 self.objects_changed = True
             case Topology.kind:
                 if self.placed is not None:

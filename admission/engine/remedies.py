@@ -95,7 +95,9 @@ def _fits(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> bool:
 
 def _shaped(item: Item, pod_sets: Sequence[PodSet], priority: int | None = None) -> Shape:
     changed = tuple(pod_sets)
-    return Shape(changed, changed, item.shape.priority if priority is None else priority, terms=item.shape.terms)
+    shape = item.shape
+    own = shape.priority if priority is None else priority
+    return Shape(changed, changed, own, terms=shape.terms, cluster=shape.cluster)
 
 
 def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
@@ -107,7 +109,7 @@ def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
 def _borrowing(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
     shape = item.shape
     if not shape.terms.may_borrow:
-        other = Shape(shape.pod_sets, shape.pod_sets, shape.priority)
+        other = Shape(shape.pod_sets, shape.pod_sets, shape.priority, cluster=shape.cluster)
         if _fits(queue, other, ignore_undeclared):
             yield Remedy("Borrowing", "without its annotation cannot-borrow")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from admission.engine.assignment import Mode, Possibility
 from admission.engine.flavors import Assigner
 from admission.engine.lacks import Lack, lacks_of, needed, needed_ever, raises_for
-from admission.engine.matching import obstacle
+from admission.engine.matching import elsewhere, obstacle
 from admission.engine.outside_cycles import why_outside
 from admission.engine.topology.workloads import Placer
 from admission.engine.tree import lowest_subtree, usable
@@ -202,7 +202,9 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
     pod_set = shape.pod_sets[index]
     for attempt in result.attempts:
         flavor = queue.flavors.get(attempt.flavor)
-        unmet = obstacle(flavor, pod_set) if flavor is not None else ""
+        unmet = ""
+        if flavor is not None:
+            unmet = elsewhere(flavor, shape.cluster, queue.clusters) or obstacle(flavor, pod_set)
         if unmet:
             yield unmet
             continue

@@ -15,6 +15,7 @@ class KindNames(NamedTuple):
     namespaced: bool = False
 
 
+CLUSTER: Final = KindNames("Cluster", "clusters", ("cl",))
 RESOURCE_FLAVOR: Final = KindNames("ResourceFlavor", "resourceflavors", ("rf", "flavor", "flavors"))
 CLUSTER_QUEUE: Final = KindNames("ClusterQueue", "clusterqueues", ("cq",))
 COHORT: Final = KindNames("Cohort", "cohorts", ("co",))
@@ -29,6 +30,6 @@ SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs")
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, SUBSCRIPTION,
+    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, SUBSCRIPTION, CLUSTER,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

@@ -25,6 +25,7 @@ from admission.model.base import (
 )
 from admission.model.budgets import BudgetSpec
 from admission.model.calendars import Calendar
+from admission.model.clusters import ClusterSpec
 from admission.model.durations import PositiveDuration, parse_duration
 from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSpec
 from admission.model.quantity import amount
@@ -43,6 +44,7 @@ from admission.model.references import Reference
 from admission.model.reservations import ReservationSpec
 from admission.model.subscriptions import SubscriptionSpec
 from admission.model.topology import HOSTNAME
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -393,11 +395,22 @@ class ResourceFlavorSpec(Model):
     """Tolerations that are added to pods with the flavor."""
     topology_name: Name | None = None
     """The Topology in whose domains its pods are placed; empty: they are not placed by topology."""
+    clusters: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    """The Clusters that have these nodes: workloads in other clusters do not get the flavor. Empty: all. Extension."""
+    cluster_selector: LabelSelector | None = None
+    """The Clusters that have these nodes, by their labels, instead of `clusters`. Extension."""
 
     @model_validator(mode="after")
-    def _topology_needs_labels(self) -> Self:
+    def _fields_are_consistent(self) -> Self:
+        faults = []
         if self.topology_name is not None and not self.node_labels:
-            raise FieldFaultsError([("nodeLabels", "must not be empty when topologyName is set")])
+            faults.append(("nodeLabels", "must not be empty when topologyName is set"))
+        if self.clusters and self.cluster_selector is not None:
+            faults.append(("clusterSelector", "must not be set together with clusters"))
+        if self.topology_name is not None and (set(self.clusters) - {LOCAL} or self.cluster_selector is not None):
+            faults.append(("topologyName", f"is for flavors of the cluster {LOCAL} only: leave out other clusters"))
+        if faults:
+            raise FieldFaultsError(faults)
         return self
 
 
@@ -461,7 +474,7 @@ class ResourceFlavor(_Named):
     """A kind of node (labels, taints) for which ClusterQueues have quota."""
 
     kind, plural, short_names, namespaced = kind_names.RESOURCE_FLAVOR
-    references = (Reference("Topology", "spec.topologyName"),)
+    references = (Reference("Topology", "spec.topologyName"), Reference("Cluster", "spec.clusters[]"))
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """The nodes of the flavor, and what is added to pods to run there."""
@@ -613,6 +626,29 @@ class Reservation(_Named):
     """What is kept, for whom, and when."""
 
 
+class Cluster(_Named):
+    """A cluster whose Jobs are queued here, too. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.CLUSTER
+
+    spec: ClusterSpec = ClusterSpec()
+    """How Sluice reaches it, and whether its Jobs are started."""
+
+    @model_validator(mode="after")
+    def _only_local_is_here(self) -> Self:
+        faults = []
+        if self.name != LOCAL and self.spec.kubeconfig is None:
+            faults.append(("spec.kubeconfig", "give the name of a file in the directory --cluster-credentials"))
+        if self.name == LOCAL:
+            here = self.spec.model_dump(exclude_defaults=True, by_alias=True).keys() - {"state"}
+            faults = [(f"spec.{name}", f"must not be set for {LOCAL}, which Sluice reaches anyway") for name in here]
+            if self.spec.state == "Disabled":
+                faults.append(("spec.state", f"{LOCAL} cannot be disabled: use Draining"))
+        if faults:
+            raise FieldFaultsError(faults)
+        return self
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -668,9 +704,11 @@ QueueObject: TypeAlias = (
     | Budget
     | Reservation
     | Subscription
+    | Cluster
 )
 QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Topology,
+    Cluster,
     ResourceFlavor,
     WorkloadPriorityClass,
     ProvisioningRequestConfig,

@@ -54,6 +54,9 @@ WAITING: Final = (
            "`sluice release`, by its user if it is on hold by `sluice.dev/hold`, else by an admin"),
     Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice release` by an "
            "admin; or deleting it and submitting it again"),
+    Reason("ClusterUnavailable", "Nothing is started in its cluster, which is lost, not connected yet, draining or "
+           "disabled; the message says which", "Waiting until it is back; an admin sees more in `sluice get clusters`",
+           own=True),
     Reason("BeingDeleted", "Its object is being deleted, and a finalizer keeps it",
            "The controller that set the finalizer removes it", own=True),
     Reason("AdmissionGated", "Controllers gate it by the annotation `kueue.x-k8s.io/admission-gated-by`, the message "

@@ -159,6 +159,17 @@ def untolerated(flavor: str, taint: str) -> str:
     return f"flavor {flavor} has the taint {taint}, which the pods do not tolerate"
 
 
+def in_other_clusters(flavor: str, clusters: Sequence[str], cluster: str) -> str:
+    """The flavor is not in the cluster of the workload's object."""
+    where = f"in {listed(clusters, limit=_NAMED)}" if clusters else "in no cluster that has joined"
+    return f"flavor {flavor} is {where}, and the workload is in the cluster {cluster}"
+
+
+def cluster_closed(cluster: str, why: str) -> str:
+    """Nothing is started in the cluster of a workload."""
+    return f"The cluster {cluster} {why}. It waits until the cluster is open again."
+
+
 def other_label(flavor: str, key: str, value: str, wanted: str) -> str:
     """A node label of the flavor has another value than the pods' nodeSelector."""
     return f"flavor {flavor} has the node label {key}={value}, and the pods ask for {key}={wanted}"

@@ -20,6 +20,7 @@ from admission.store.database.disk import check_room, check_same_file, file_of
 from admission.store.database.tables import head
 from admission.store.errors import DatabaseBusy, DatabaseRefusesWrites
 from admission.store.group_commit import Writer
+from admission.store.joined_clusters import JoinedClusters
 from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeaderClock
 from admission.store.leadership.lock import Leadership
@@ -79,6 +80,8 @@ class Store:
         """The latest estimated starts."""
         self.budget_sums = BudgetSums(database)
         """What Budgets had left a short time ago."""
+        self.joined_clusters = JoinedClusters(database)
+        """What the leader knows of the clusters that have joined."""
         self._database = database
         self._clock = clock
         self.now = LeaderClock(clock, elapsed)

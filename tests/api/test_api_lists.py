@@ -11,6 +11,7 @@ from queue_manifests import (
     cohort,
     flavor,
     local_queue,
+    manifest,
     priority_class,
     provisioning_config,
     reservation,
@@ -182,6 +183,9 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
          ["one", "Month", "", "", "", "", None]),
         ("reservations", reservation("one", "cq", 4), ["Name", "ClusterQueue", "Quota", "Start", "End", "State", "Age"],
          ["one", "cq", "default/cpu=4", "2030-12-01T08:00:00Z", "2030-12-01T18:00:00Z", "Pending"]),
+        ("clusters", manifest("Cluster", "one", spec={"kubeconfig": "one.yaml"}),
+         ["Name", "State", "Since", "Message", "Age"],
+         ["one", "Connecting", None, "the leader has not tried yet to join it"]),
     ],
 )  # fmt: skip
 async def test_queue_objects_are_served_as_tables(api, path, document, columns, cells):
@@ -215,6 +219,7 @@ async def test_workload_table_has_the_columns_of_kueue(store, commit):
         "State",
         "Exit",
         "Flavor",
+        "Cluster",
         "Pods",
         "Requests",
         "Waited",
@@ -223,12 +228,12 @@ async def test_workload_table_has_the_columns_of_kueue(store, commit):
         "Message",
     ]
     assert run[1:] == [
-        "main", "one", "True", None, 5, "alice", None, "admitted", None, "default", "3", "cpu=1500m", "0s", "90s", None,
-        "Admitted by ClusterQueue one on default.", "90s",
+        "main", "one", "True", None, 5, "alice", None, "admitted", None, "default", None, "3", "cpu=1500m", "0s", "90s",
+        None, "Admitted by ClusterQueue one on default.", "90s",
     ]  # fmt: skip
     assert train[1:] == [
         "main", None, None, None, 5, "alice", "ExceedsQuota",
-        "pending", None, None, "3", "cpu=1500m,memory=3Gi", "90s", None, None, "", "90s",
+        "pending", None, None, None, "3", "cpu=1500m,memory=3Gi", "90s", None, None, "", "90s",
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from job_examples import node
 
 from admission.cluster.client import Client
 from admission.controller.controller import Controller
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from admission.controller.clusters import Join
     from admission.controller.state.policy import Policy
     from admission.kinds import Kinds
     from admission.store.records import WorkloadRecord
@@ -98,10 +100,11 @@ class World:
         audit_interval: float = 0.0,
         kinds: Kinds | None = None,
         makes_items: bool = False,
+        join: Join | None = None,
     ) -> None:
         """Start Sluice, and wait until it decides.
 
-        `makes_items`: also create the items of admitted MCAD AppWrappers.
+        `makes_items`: also create the items of admitted MCAD AppWrappers. `join`: how further clusters are reached.
         """
         self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
         epoch = await self.leading.lead("test")
@@ -112,6 +115,7 @@ class World:
             policy=policy,
             leads=lambda: self.leads,
             audit_interval=audit_interval,
+            join=join,
         )
         watches, events = self.controller.watches, self.controller.events
         self.controller.quota_interval = 0.2
@@ -300,17 +304,3 @@ async def world(database_url: str, tmp_path: Path, before_1_36: bool, controller
                 yield world
             finally:
                 await world.end()
-
-
-def node(number: int) -> Object:
-    """A simulated node of 10 CPUs, with a taint."""
-    amounts = {"cpu": "10", "memory": "10Gi", "pods": "110"}
-    return {
-        "metadata": {
-            "name": f"node-{number}",
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"type": "kwok", "kubernetes.io/hostname": f"node-{number}"},
-        },
-        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
-        "status": {"allocatable": amounts, "capacity": amounts},
-    }

@@ -143,3 +143,17 @@ def asks(*names: str, **on_flavors: list[str]) -> Object:
     rules = [{"name": name} for name in names]
     rules += [{"name": name, "onFlavors": flavors} for name, flavors in on_flavors.items()]
     return {"admissionChecks": rules}
+
+
+def node(number: int) -> Object:
+    """A simulated node of 10 CPUs, with a taint."""
+    amounts = {"cpu": "10", "memory": "10Gi", "pods": "110"}
+    return {
+        "metadata": {
+            "name": f"node-{number}",
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"type": "kwok", "kubernetes.io/hostname": f"node-{number}"},
+        },
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }

@@ -26,6 +26,7 @@ from admission.model.queues import (
     QUEUE_OBJECTS,
     AdmissionCheck,
     Budget,
+    Cluster,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -95,8 +96,15 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
             "atStart": "Preempt", "releaseUnusedAfterSeconds": 600,
         },
     })  # fmt: skip
+    other = Cluster.model_validate({
+        "metadata": {"name": "b", "labels": {"region": "eu"}},
+        "spec": {
+            "kubeconfig": "b.yaml", "state": "Draining", "uid": "1",
+            "webhook": {"service": {"namespace": "sluice-system", "name": "sluice-webhook"}, "caFile": "b.crt"},
+        },
+    })  # fmt: skip
     queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (racks, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, kept, told)
+    objects = (racks, other, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, kept, told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

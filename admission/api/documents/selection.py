@@ -89,6 +89,7 @@ WORKLOAD_FIELDS: Final[Mapping[str, str]] = {
     "spec.queueName": "local_queue",
     "spec.priority": "priority",
     "spec.user": "submitted_by",
+    "spec.cluster": "cluster",
     "status.clusterQueue": "cluster_queue",
     "status.state": "state",
 }

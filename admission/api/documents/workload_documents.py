@@ -8,6 +8,7 @@ from admission.api.documents.conditions import conditions, timestamp
 from admission.api.documents.workload_names import workload_name
 from admission.api.registry import API_VERSION, WORKLOADS
 from admission.model.quantity import format_amount
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,6 +78,8 @@ def _spec(record: WorkloadRecord, pod_sets: list[Document], order: Order | None)
         "active": record.active,
         "hold": False,
     }
+    if workload.cluster != LOCAL:
+        spec["cluster"] = workload.cluster
     if workload.priority_class:
         spec["priorityClassName"] = workload.priority_class
     if workload.max_seconds is not None:

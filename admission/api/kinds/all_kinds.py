@@ -8,6 +8,7 @@ from typing import Final
 from admission.api.kinds.admission_checks import ADMISSION_CHECK
 from admission.api.kinds.budgets import BUDGET
 from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
+from admission.api.kinds.clusters import CLUSTER
 from admission.api.kinds.cohorts import COHORT
 from admission.api.kinds.local_queues import LOCAL_QUEUE
 from admission.api.kinds.provisioning_request_configs import PROVISIONING_REQUEST_CONFIG
@@ -32,6 +33,7 @@ KINDS: Final = MappingProxyType(
             BUDGET,
             RESERVATION,
             SUBSCRIPTION,
+            CLUSTER,
         )
     }
 )

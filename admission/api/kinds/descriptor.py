@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.kinds.columns import Column
     from admission.model.base import Model
-    from admission.model.queues import QueueObject
+    from admission.model.queues import Cluster, QueueObject
     from admission.store.store import Store
 
 
@@ -35,12 +35,23 @@ def no_receiver_fault(receiver: str, namespace: str) -> str:
     return ""
 
 
+ClusterCheck: TypeAlias = "Callable[[Cluster], Awaitable[list[str]]]"
+"""Returns what keeps a cluster from joining, as messages, after a connection to it and questions for rights."""
+
+
+async def no_cluster_check(cluster: Cluster) -> list[str]:
+    """Find nothing, for processes that no cluster can join."""
+    del cluster
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class WarningContext:
     """Information beside the database that warnings are based on."""
 
     namespaces: Namespaces
     receiver_fault: ReceiverFault
+    check_cluster: ClusterCheck = no_cluster_check
 
 
 @dataclass(frozen=True, slots=True)

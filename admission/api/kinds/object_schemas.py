@@ -156,6 +156,21 @@ class ReservationStatus(Model):
     """Only in responses to a dry run: the effect on workloads."""
 
 
+class ClusterStatus(Model):
+    """Status of a Cluster, as the leader has written it."""
+
+    state: Literal["Active", "Connecting", "Lost", "Draining", "Disabled"] | None = None
+    """Active: its Jobs are started. Otherwise nothing is started there, and what runs there holds its quota."""
+    since: Time | None = None
+    """Since when it is in this state."""
+    message: str | None = None
+    """Why it is in this state."""
+    uid: str | None = None
+    """Uid of its namespace kube-system, by which it is recognised."""
+    impact: Impact | None = None
+    """Only in responses to a dry run: the effect on workloads."""
+
+
 class QueueObjectStatus(Model):
     """Status of kinds that have one in responses to a dry run only."""
 
@@ -270,6 +285,8 @@ class WorkloadSpec(Model):
     """Kubernetes object of the workload."""
     queue_name: Name
     """Name of the LocalQueue. Another name moves the workload there."""
+    cluster: Name | None = None
+    """Name of the Cluster that its object is in; not given: in the cluster `local`."""
     priority: int
     """Priority; workloads with higher ones come first. Removed in a patch: the priority of its class again."""
     priority_class_name: str | None = None

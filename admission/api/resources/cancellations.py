@@ -33,6 +33,7 @@ from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
 from admission.model import sentences
 from admission.model.errors import ClusterError, SluiceError, StoreError
+from admission.model.workload import LOCAL
 from admission.store.errors import Conflict
 from admission.store.records import State
 
@@ -183,6 +184,8 @@ class Cancellations:
             )
         if self._cluster is None:
             raise ReviewUnavailable("there is no cluster in which a workload could be cancelled")
+        if workload.cluster != LOCAL:
+            raise Conflict(f"workload {workload.key} is in the cluster {workload.cluster}: delete its object there")
         if uid not in ("", workload.uid):
             raise Conflict(f"workload {workload.key} is another one now (uid {workload.uid}, not {uid}); read it again")
         if record.state is State.FINISHED:

@@ -23,6 +23,7 @@ from admission.kinds.grouping import GROUP_NAME
 from admission.model.errors import ClusterError
 from admission.model.quantity import amount, format_amount
 from admission.model.queues import ResourceFlavor
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -144,6 +145,8 @@ class ClusterViews:
             raise UnknownObject(f'there is no workload "{namespace}/{name}"')
         if self._cluster is None:
             raise ReviewUnavailable("there is no cluster whose pods could be shown")
+        if record.workload.cluster != LOCAL:  # whether its user may read them there is not known here
+            raise ReviewUnavailable(f"the pods are in the cluster {record.workload.cluster}: look at them there")
         return self._cluster, record
 
     async def allocatable(self, flavors: Collection[str] | None) -> dict[str, int]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from admission.api.kinds.descriptor import WarningContext, no_receiver_fault
+from admission.api.kinds.descriptor import WarningContext, no_cluster_check, no_receiver_fault
 from admission.engine import Engine, Policy, WorkloadPending
 from admission.store.policy_seeds import policy_seeds
 from admission.store.workloads.replay import events
@@ -15,7 +15,7 @@ from admission.store.workloads.replay import events
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from admission.api.kinds.descriptor import ReceiverFault
+    from admission.api.kinds.descriptor import ClusterCheck, ReceiverFault
     from admission.engine import Event
     from admission.store.store import Store
 
@@ -75,11 +75,13 @@ class Engines:
         controller: LocalController,
         *,
         receiver_fault: ReceiverFault = no_receiver_fault,
+        check_cluster: ClusterCheck = no_cluster_check,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._controller = controller
         self._receiver_fault = receiver_fault
+        self._check_cluster = check_cluster
         self._clock = clock
         self._mirror: _Mirror | None = None
         self._building = asyncio.Lock()
@@ -91,7 +93,7 @@ class Engines:
 
     def warning_context(self) -> WarningContext:
         """Return the information beside the database that warnings are based on."""
-        return WarningContext(self._controller.namespaces(), self._receiver_fault)
+        return WarningContext(self._controller.namespaces(), self._receiver_fault, self._check_cluster)
 
     async def current(self) -> Engine:
         """Return an engine with the current state. Read only, and only until the next `await`."""

@@ -115,6 +115,11 @@ class Settings(BaseSettings):
         "$KUBECONFIG or ~/.kube/config.",
     )
     context: str | None = Field(None, description="Context of the kubeconfig. Default: its current context.")
+    cluster_credentials: Path | None = Field(
+        None,
+        description="Directory of the kubeconfigs that Cluster objects name, by which further clusters join. Default: "
+        "none, no cluster can join.",
+    )
     database_url: str = Field(
         "sqlite:///sluice.db", description="Database URL: sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
     )

@@ -19,6 +19,7 @@ from admission.cluster.errors import RefusedByCluster
 from admission.controller.intake.served import listed as listed_objects
 from admission.kinds.grouped import belongs_to_groups
 from admission.model.names import listed
+from admission.model.workload import LOCAL
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ def _jobs(names: list[str], noun: str) -> str:
     return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({listed(sorted(names))})"
 
 
-async def survey(store: Store, client: Client, kinds: Kinds) -> Survey:
-    """List the cluster's Jobs and compare them with the records. Raises ClusterError and StoreError."""
+async def survey(store: Store, client: Client, kinds: Kinds, cluster: str = LOCAL) -> Survey:
+    """List the Jobs of a cluster and compare them with its records. Raises ClusterError and StoreError."""
     records = {
         # Whole records of 100,000 Jobs would take too much memory.
         record.workload.uid: (record.workload.key, record.state)
         async for piece in store.unfinished()
         for record in piece
+        if record.workload.cluster == cluster
         if kinds.of(record.workload) is not None and not kinds.is_composed(record.workload)
     }
     found = Survey()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
-from admission.api.kinds.descriptor import no_receiver_fault
+from admission.api.kinds.descriptor import no_cluster_check, no_receiver_fault
 from admission.api.probes import no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import listening_host, split_address
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from admission.api.kinds.descriptor import ReceiverFault
+    from admission.api.kinds.descriptor import ClusterCheck, ReceiverFault
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
@@ -180,6 +180,7 @@ def api_app(
     checks: Checks,
     estimate_of: EstimateOf,
     receiver_fault: ReceiverFault = no_receiver_fault,
+    check_cluster: ClusterCheck = no_cluster_check,
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
     what_if: WhatIf | None = None,
@@ -200,6 +201,7 @@ def api_app(
         estimate_of=estimate_of,
         what_if=what_if,
         receiver_fault=receiver_fault,
+        check_cluster=check_cluster,
         webhook_fault=webhook_fault,
         not_queued=not_queued,
         cluster=client,

@@ -24,6 +24,7 @@ from admission.cli.serve import interpreter
 from admission.cli.serve.adoption import check_ownership, new_claim
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
+from admission.cli.serve.clusters import Clusters, kinds_of
 from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from admission.cli.serve.aggregation import TlsEndpoint
     from admission.cli.serve.gate_process import Gate
     from admission.cluster.claim import Claim
+    from admission.controller.clusters import Join
     from admission.controller.intake.namespace_queues import Naming
     from admission.kinds import Kinds
     from admission.notifications.notifier import Notifier
@@ -165,6 +167,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             checks,
             estimates.of,
             fault,
+            replica.clusters.check,
             lambda: webhook_check.fault,
             not_queued.found,
             WhatIfs(settings).ask,
@@ -195,6 +198,7 @@ class _Replica:
     claim: Claim
     leads: Callable[[], bool]
     controller: Controller
+    clusters: Clusters
     notifications: Notifications
     notifier: Notifier
     role: Role
@@ -213,9 +217,7 @@ async def _begin(
     stack.push_async_callback(_cancel, reaching)
     store = await starting.retry(lambda: _open_store(stack, settings))
     username, certificates, gate = await reaching
-    kinds = settings.integrations.registry(
-        kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces()
-    )
+    kinds = kinds_of(settings)
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
     elector = _elector(settings, client, identity)
     claim = await new_claim(starting, store, client, holder=identity, election=str(elector or ""))
@@ -224,7 +226,8 @@ async def _begin(
     def leads() -> bool:
         return claim.holds() and (elector is None or elector.leads())
 
-    controller = _controller(settings, store, client, kinds, leads, tracing)
+    clusters = Clusters(settings, lambda: kinds_of(settings))
+    controller = _controller(settings, store, client, kinds, leads, tracing, clusters.join(store, claim, leads))
     notifications = Notifications(settings)
     notifier = await stack.enter_async_context(notifications.opened(store))
     role = Role(
@@ -247,6 +250,7 @@ async def _begin(
         claim=claim,
         leads=leads,
         controller=controller,
+        clusters=clusters,
         notifications=notifications,
         notifier=notifier,
         role=role,
@@ -280,6 +284,7 @@ def _controller(
     kinds: Kinds,
     leads: Callable[[], bool],
     tracing: Tracing | None,
+    join: Join,
 ) -> Controller:
     return Controller(
         store=store,
@@ -290,6 +295,7 @@ def _controller(
         loading=interpreter.without_garbage,
         audit_interval=settings.audit_interval,
         tracing=tracing,
+        join=join,
     )
 
 

@@ -16,6 +16,7 @@ from admission.kinds.children import claimed_owner
 from admission.kinds.foreign_groups import NATIVE
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model.errors import ClusterError
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
@@ -99,7 +100,11 @@ class AuditSources:
         return View(
             records=records,
             objects=objects,
-            disabled={uid for uid, record in records.items() if self._kinds.of(record.workload) is None}
+            disabled={
+                uid
+                for uid, record in records.items()
+                if record.workload.cluster != LOCAL or self._kinds.of(record.workload) is None
+            }
             | (set(groups.uids_with_owner()) - of_groups.keys()),
             beyond={uid: seen.beyond for uid, seen in of_groups.items() if seen.beyond},
             owners=await self._owners(records, objects),

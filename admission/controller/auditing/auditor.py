@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
+    from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ MAX_LOGGED = 20
 
 
 class Auditor:
-    """Consistency audits of the leading replica."""
+    """Consistency audits of the leading replica: of its memory, and of the database and the objects in `local`."""
 
     def __init__(
         self,
@@ -75,16 +76,25 @@ class Auditor:
         self._state: LeaderState | None = None
         self._inbox: Inbox | None = None
         self._is_part: Callable[[str], bool] | None = None
+        self._records: Callable[[], Mapping[str, WorkloadRecord]] = dict
         self._interval = interval
         self._clock = clock
         self._lock = asyncio.Lock()
 
-    def begin(self, state: LeaderState, inbox: Inbox, *, is_part: Callable[[str], bool]) -> None:
+    def begin(
+        self,
+        state: LeaderState,
+        inbox: Inbox,
+        *,
+        is_part: Callable[[str], bool],
+        records: Callable[[], Mapping[str, WorkloadRecord]],
+    ) -> None:
         """Attach to the state of a new leader, and to the inbox that repairs are put into.
 
-        `is_part`: whether the object of a uid is part of its owner, and no workload of its own.
+        `is_part`: whether the object of a uid is part of its owner, and no workload of its own. `records`: returns the
+        workloads of all clusters, by uid.
         """
-        self._state, self._inbox, self._is_part = state, inbox, is_part
+        self._state, self._inbox, self._is_part, self._records = state, inbox, is_part, records
 
     async def run(self) -> None:
         """Audit and repair every `interval` seconds until cancelled; return immediately if it is 0."""
@@ -161,7 +171,7 @@ class Auditor:
         state = self._state
         assert state is not None
         # No await between these two: engine and registry must be of the same time.
-        view = replace(view, tracked=state.registry.records(), engine=_flattened(state.engine.usage()))
+        view = replace(view, tracked=self._records(), engine=_flattened(state.engine.usage()))
         return await compared(view)
 
     def _tracked(self, uid: str) -> Tracked | None:

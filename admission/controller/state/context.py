@@ -52,6 +52,8 @@ class Context:
         self.devices = devices or Inventory(DeviceRules())
         self.cluster = LOCAL
         """Name of the cluster of these objects."""
+        self.closed = ""
+        """Message why nothing is started in the cluster; empty: it is open."""
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
         self._namespaces: dict[str, NamespaceContext] = {}
         self._priority_classes: dict[str, int] = {}
@@ -223,6 +225,8 @@ class Reading:
 
     workload: Workload
     fault: str = ""
+    closed: str = ""
+    """Message why nothing is started in its cluster; else empty."""
 
 
 def read(
@@ -253,7 +257,7 @@ def read(
     except Misconfigured as error:
         fault = str(error)
     if known is not None and _matches(known, seen, pod_sets, priority, max_seconds):
-        return Reading(known, fault)
+        return Reading(known, fault, context.closed)
     workload = Workload(
         uid=seen.uid,
         namespace=seen.namespace,
@@ -270,7 +274,7 @@ def read(
         terms=seen.terms,
         cluster=context.cluster,
     )
-    return Reading(workload, fault)
+    return Reading(workload, fault, context.closed)
 
 
 def _matches(

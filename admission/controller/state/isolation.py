@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from admission.controller.state.tracked import Tracked
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.kinds.base import Observed
+from admission.model.errors import Misconfigured
 from admission.model.workload import Workload
 from admission.store.records import State, WorkloadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from admission.controller.state.faults import Fault, Faults
     from admission.controller.state.leader_state import LeaderState
@@ -31,14 +32,39 @@ if TYPE_CHECKING:
 class Isolation:
     """Catches exceptions of workloads of one cluster, for one `LeaderState`; `faults` outlasts that state."""
 
-    def __init__(self, *, kinds: Kinds, state: LeaderState, faults: Faults, cluster: str) -> None:
+    def __init__(
+        self,
+        *,
+        kinds: Kinds,
+        state: LeaderState,
+        faults: Faults,
+        cluster: str,
+        is_elsewhere: Callable[[str, str], bool] | None,
+    ) -> None:
+        """`is_elsewhere`: whether a workload (uid) is known in another cluster; None: there is only one cluster."""
         self._kinds = kinds
         self._cluster = cluster
+        self._is_elsewhere = is_elsewhere
+        self._refused: set[str] = set()
+        """Uids that were reported because of that."""
         self._state = state
         self.faults = faults
         """Failures of workloads since the start of the process."""
         self.failures: dict[str, tuple[Kind, Object] | None] = {}
         """Workloads to set aside, by uid: kind and object, or None if they are not known."""
+
+    def refuses(self, obj: Object) -> bool:
+        """Whether a workload in another cluster has the uid of an object, which API servers never do by themselves.
+
+        The object is left alone then: whatever it says would be taken for that workload.
+        """
+        if self._is_elsewhere is None or not self._is_elsewhere(uid := obj["metadata"]["uid"], self._cluster):
+            return False
+        if uid not in self._refused:
+            self._refused.add(uid)
+            name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']} in the cluster {self._cluster}"
+            self.faults.report(name, Misconfigured("an object in another cluster has the same uid"))
+        return True
 
     def ignores(self, kind: Kind, obj: Object) -> bool:
         """Whether this version of an object is not processed, because it has failed before; it then stays set aside."""

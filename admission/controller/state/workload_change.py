@@ -18,7 +18,7 @@ from admission.engine.events import (
     WorkloadGone,
     WorkloadPending,
 )
-from admission.engine.vocabulary import MISCONFIGURED, PODS_UNSCHEDULED
+from admission.engine.vocabulary import CLUSTER_UNAVAILABLE, MISCONFIGURED, PODS_UNSCHEDULED
 from admission.model import sentences
 from admission.store.records import CheckRecord, Closed, Eviction, Opened, Resized, State, Transition
 
@@ -168,6 +168,13 @@ class WorkloadChange:
         message = sentences.kind_unlisted(f"{workload.group}/{workload.kind.lower()}")
         self.tracked.on_hold = True
         self.tracked.change(reason=MISCONFIGURED, message=message)
+        self.write(message=message)
+        self.report_pending()
+
+    def block_cluster_closed(self, message: str) -> None:
+        """Block a pending workload in a cluster that is not open; it queues again once its object is seen."""
+        self.tracked.on_hold = True
+        self.tracked.change(reason=CLUSTER_UNAVAILABLE, message=message)
         self.write(message=message)
         self.report_pending()
 

@@ -112,6 +112,8 @@ class Children:
     def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object, as a workload or as a child. An exception is attributed to that object."""
         metadata = obj["metadata"]
+        if self._isolation.refuses(obj):
+            return
         if metadata["uid"] in self._isolation.faults.by_uid and self._isolation.ignores(kind, obj):
             return
         try:

@@ -16,7 +16,14 @@ from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import evaluate
 from admission.controller.workloads.edits import is_edited, may_be_edited
 from admission.controller.workloads.triggers import ContextChange
-from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.engine.vocabulary import (
+    ADMISSION_GATED,
+    BEING_DELETED,
+    CLUSTER_UNAVAILABLE,
+    MISCONFIGURED,
+    ON_HOLD,
+    PENDING_EVALUATION,
+)
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, FAILED, SUCCEEDED, State, WorkloadRecord
@@ -122,10 +129,14 @@ def last_pod_ended(change: WorkloadChange, _: LastPodEnded, environment: Environ
 
 
 def context_changed(change: WorkloadChange, _: ContextChange, environment: Environment) -> None:
-    """Compute a pending workload's pod sets and priority again."""
+    """Compute a pending workload's pod sets and priority again; hold one that was not observed in a closed cluster."""
     tracked = change.tracked
-    if tracked.record.state is State.PENDING and tracked.seen is not None and (obj := tracked.object) is not None:
+    if tracked.record.state is not State.PENDING:
+        return
+    if tracked.seen is not None and (obj := tracked.object) is not None:
         _update_pending(change, tracked.seen, obj, environment)
+    elif (closed := environment.context.closed) and (not tracked.on_hold or tracked.record.message != closed):
+        change.block_cluster_closed(closed)
 
 
 def claims_changed(change: WorkloadChange, _: ClaimsChanged, environment: Environment) -> None:
@@ -250,7 +261,7 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
         workload = replace(workload, priority=tracked.own_priority, queued_at=queued_at)
     if workload is record.workload:
         return reading
-    return Reading(with_order(workload, tracked.order), reading.fault)
+    return replace(reading, workload=with_order(workload, tracked.order))
 
 
 def _update_admitted(
@@ -326,6 +337,8 @@ def hold_state(seen: Observed, reading: Reading, tracked: Tracked | None) -> tup
         return True, ADMISSION_GATED, sentences.gated_by(seen.gated_by)
     if seen.deleting:
         return True, BEING_DELETED, sentences.BEING_DELETED
+    if reading.closed:
+        return True, CLUSTER_UNAVAILABLE, reading.closed
     if seen.waits_for and seen.suspended:
         return True, PENDING_EVALUATION, seen.waits_for
     if not seen.suspended or seen.active:

@@ -301,7 +301,7 @@ class PodGroups:
         self._version += 1
         group["metadata"]["resourceVersion"] = str(self._version)
         isolation = self._reconciler.isolation
-        if isolation.ignores(self._kind, group):
+        if isolation.refuses(group) or isolation.ignores(self._kind, group):
             return
         try:
             self._reconciler.process(self._kind, group)

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0013"
+SCHEMA_VERSION = "0014"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -164,6 +164,7 @@ workloads = Table(
     Column("eviction", JSON(none_as_null=True), comment="Reason, message and time of its last eviction"),
     Column("max_seconds", Integer, comment="Its time limit; NULL: none, or it is not known"),
     Column("terms", JSON(none_as_null=True), comment="What its user permits or waits for; NULL: nothing special"),
+    Column("cluster", Text, nullable=False, server_default="local", comment="Cluster of its object"),
     # Covers the order of lists and all columns that they can be filtered by: no other rows are read for a page.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),
@@ -172,6 +173,17 @@ workloads = Table(
     Index("ix_workloads_unfinished", "namespace", "local_queue", "state", "cluster_queue",
           sqlite_where=text("state <> 'finished'"), postgresql_where=text("state <> 'finished'")),
 )  # fmt: skip
+
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("identity", Text, nullable=False, comment="Uid of its kube-system; empty: not known yet"),
+    Column("state", Text, nullable=False),
+    Column("since", Instant, nullable=False),
+    Column("message", Text, nullable=False),
+    comment="Clusters that have joined, as the leader sees them",
+)
 
 admissions = Table(
     "admissions",

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, Budget, ClusterQueue, Cohort, Reservation, ResourceFlavor, Topology
+from admission.model.queues import (
+    QUEUE_OBJECTS,
+    Budget,
+    Cluster,
+    ClusterQueue,
+    Cohort,
+    Reservation,
+    ResourceFlavor,
+    Topology,
+)
 from admission.model.topology import HOSTNAME
 from admission.store.database.tables import admissions, queue_objects, workloads
 from admission.store.errors import Conflict
+from admission.store.records import State
 from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
@@ -74,6 +84,11 @@ def check_deletion(connection: Connection, obj: QueueObject) -> None:
         for reference in model.references:
             if reference.kind == obj.kind and reference.needed:
                 _refuse(obj, model.kind, _dependants(connection, model, reference, obj.name))
+    if isinstance(obj, Cluster):
+        holding = workloads.c.state.in_((State.ADMITTED.value, State.EVICTING.value))
+        rows = connection.execute(_workloads().where(workloads.c.cluster == obj.name, holding))
+        _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
+        return
     columns = admissions.c
     if isinstance(obj, ClusterQueue):
         held_in = columns.cluster_queue

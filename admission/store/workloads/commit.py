@@ -178,6 +178,7 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "past_seconds": record.past_seconds,
         "max_seconds": workload.max_seconds,
         "terms": workload.terms.document(),
+        "cluster": workload.cluster,
         "eviction": None if record.eviction is None else asdict(record.eviction),
         "revision": revision,
         "first_revision": revision,

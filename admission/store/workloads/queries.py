@@ -39,11 +39,12 @@ _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "cluster_queue": lambda record: record.status_cluster_queue,
     "priority": lambda record: record.workload.priority,
     "submitted_by": lambda record: record.workload.user,
+    "cluster": lambda record: record.workload.cluster,
 }
 """Columns by which lists can be filtered, with the getter of the value from a record."""
 _STATUS_CLUSTER_QUEUE = case((workloads.c.state == State.PENDING, ""), else_=workloads.c.cluster_queue)
 """`WorkloadRecord.status_cluster_queue` in SQL."""
-_IMMUTABLE_COLUMNS = ("namespace", "name", "uid", "submitted_by")
+_IMMUTABLE_COLUMNS = ("namespace", "name", "uid", "submitted_by", "cluster")
 
 
 @dataclass(frozen=True, slots=True)

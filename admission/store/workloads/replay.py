@@ -13,7 +13,7 @@ from admission.engine.events import (
     WorkloadPending,
     WorkloadPreempted,
 )
-from admission.engine.vocabulary import BEING_DELETED, MISCONFIGURED, ON_HOLD
+from admission.engine.vocabulary import BEING_DELETED, CLUSTER_UNAVAILABLE, MISCONFIGURED, ON_HOLD
 from admission.store.records import SUCCEEDED, State
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from admission.engine.events import Event
     from admission.store.records import LoadedState, Order, WorkloadRecord
 
-BLOCKING_REASONS = frozenset({MISCONFIGURED, ON_HOLD, BEING_DELETED})
+BLOCKING_REASONS = frozenset({MISCONFIGURED, ON_HOLD, BEING_DELETED, CLUSTER_UNAVAILABLE})
 """Reasons for which cycles skip a workload, regardless of quota."""
 
 

@@ -1,0 +1,209 @@
+"""Further clusters of `sluice serve`: their credentials and gates, and the check of a Cluster that is written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from admission.cli.serve.adoption import survey
+from admission.cli.serve.webhook_service import excluded_namespaces, gate_scope
+from admission.cluster.claim import cluster_identities
+from admission.cluster.client import Client
+from admission.cluster.errors import BadKubeconfig
+from admission.cluster.identity import whoami
+from admission.controller.clusters import Connection
+from admission.controller.intake.served import served_versions
+from admission.model.errors import ClusterError
+from webhooks.gate_reconciler import GateReconciler
+from webhooks.registration import Registration, ServiceReference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from admission.cli.configuration.settings import Settings
+    from admission.cluster.claim import Claim
+    from admission.controller.clusters import Join
+    from admission.kinds import Kinds
+    from admission.model.clusters import ClusterWebhook
+    from admission.model.queues import Cluster
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 10.0
+"""Seconds that the check of a written Cluster may take: its author waits for the answer."""
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_AT_ONCE: Final = 8
+"""Reviews that are under way at the same time."""
+
+
+class _Right(NamedTuple):
+    """A right that Sluice needs in a cluster."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    namespace: str = ""
+    name: str = ""
+
+
+_RIGHTS: Final = (
+    _Right("", "namespaces", ("list", "watch")),
+    _Right("", "namespaces", ("get",), name="kube-system"),
+    _Right("", "limitranges", ("list", "watch")),
+    _Right("node.k8s.io", "runtimeclasses", ("list", "watch")),
+    _Right("scheduling.k8s.io", "priorityclasses", ("list", "watch")),
+    _Right("", "pods", ("list",)),
+    _Right("events.k8s.io", "events", ("create",)),
+    _Right("coordination.k8s.io", "leases", ("create",), namespace="kube-system"),
+    _Right("coordination.k8s.io", "leases", ("get", "update"), namespace="kube-system", name="sluice-database"),
+)
+"""What deploy/rbac/sluice.yaml grants, without what registers the gate."""
+
+
+class Clusters:
+    """The clusters that can join this process, by the files in the directory of credentials."""
+
+    def __init__(self, settings: Settings, kinds: Callable[[], Kinds]) -> None:
+        """`kinds`: returns the enabled kinds, anew for each cluster, as each serves others."""
+        self._settings = settings
+        self._kinds = kinds
+
+    def join(self, store: Store, claim: Claim, leads: Callable[[], bool]) -> Join:
+        """Return the function that connects clusters, each claimed like `claim` for the database in `store`."""
+
+        def join(cluster: Cluster) -> Connection:
+            client, kinds = self._client(cluster), self._kinds()
+            own = claim.elsewhere(client)
+            gate = partial(self._gate, cluster, client, kinds, lambda: leads() and own.holds())
+
+            async def would_stop() -> str:
+                found = await survey(store, client, self._kinds(), cluster.name)
+                return str(found) if found.stopped and not found.known else ""
+
+            return Connection(client, kinds, own, gate, would_stop)
+
+        return join
+
+    def _client(self, cluster: Cluster) -> Client:
+        """Return a client that is not connected yet; faults in the credentials are raised when it connects."""
+        directory, file = self._settings.cluster_credentials, cluster.spec.kubeconfig
+        if directory is None or file is None:
+
+            async def refuse() -> NoReturn:
+                raise BadKubeconfig(
+                    "this process has no credentials for other clusters: start it with --cluster-credentials DIRECTORY"
+                )
+
+            return Client(refuse)
+        return Client.from_kubeconfig(str(directory / file), cluster.spec.context or None)
+
+    async def check(self, cluster: Cluster) -> list[str]:
+        """Return what keeps a cluster from joining; it is connected to and asked for the rights that Sluice has there.
+
+        The messages name files by what the author has written, never what they contain.
+        """
+        try:
+            async with asyncio.timeout(CHECK_SECONDS), self._client(cluster) as client:
+                identities = await cluster_identities(client)
+                faults = []
+                if cluster.spec.uid and cluster.spec.uid not in identities:
+                    faults.append(f"spec.uid: the namespace kube-system of this cluster has the uid {identities[0]}")
+                return faults + await self._missing(client)
+        except TimeoutError:
+            return [f"spec.kubeconfig: no answer within {CHECK_SECONDS:g} s; it joins when there is one"]
+        except BadKubeconfig as error:
+            file, directory = cluster.spec.kubeconfig, self._settings.cluster_credentials
+            text = str(error) if directory is None else str(error).replace(str(directory / (file or "")), str(file))
+            return [f"spec.kubeconfig: {text}"]
+        except ClusterError as error:
+            return [f"the cluster cannot be used yet: {error}"]
+
+    async def _missing(self, client: Client) -> list[str]:
+        """Return the rights that Sluice lacks, one message for each resource."""
+        kinds = self._kinds()
+        custom = [kind for kind in kinds if kind.is_custom]
+        served = await served_versions(client, custom) if custom else {}
+        queued = [
+            _Right(kind.group, kind.plural, ("get", "list", "watch", "patch"))
+            for kind in kinds
+            if kind.plural and (not kind.is_custom or kind in served)
+        ]
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def lacks(right: _Right, verb: str) -> bool:
+            attributes: dict[str, Any] = {"group": right.group, "resource": right.resource, "verb": verb}
+            attributes |= {"namespace": right.namespace, "name": right.name}
+            spec = {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
+            body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+            async with slots:
+                return not (await client.create(_REVIEWS, body)).get("status", {}).get("allowed")
+
+        found = []
+        for right in (*_RIGHTS, *queued):
+            answers = await asyncio.gather(*(lacks(right, verb) for verb in right.verbs))
+            if verbs := [verb for verb, missing in zip(right.verbs, answers, strict=True) if missing]:
+                resource = f"{right.resource}.{right.group}" if right.group else right.resource
+                where = "/".join(filter(None, (right.namespace, right.name)))
+                found.append(f"Sluice may not {', '.join(verbs)} {resource}{f' {where}' if where else ''} there")
+        return [f"{'; '.join(found)}: apply deploy/rbac/sluice.yaml in that cluster"] if found else []
+
+    async def _gate(self, cluster: Cluster, client: Client, kinds: Kinds, leads: Callable[[], bool]) -> None:
+        """Register the gate of a cluster, and keep it registered until cancelled. Raises SluiceError."""
+        scope = gate_scope(self._settings, await whoami(client))
+        webhook, read = cluster.spec.webhook, self._settings.cluster_credentials
+        registration = None if webhook is None else Registration(kinds.gated, _endpoint(webhook), scope)
+
+        def configuration() -> dict[str, Any]:
+            assert webhook is not None
+            assert registration is not None
+            return registration.configuration(_authority(read, webhook))
+
+        reconciler = GateReconciler(
+            client,
+            "auto" if webhook is None else self._settings.admission,
+            kinds.gated,
+            scope,
+            webhook=None if webhook is None else configuration,
+            is_leader=leads,
+            off=kinds.off,
+        )
+        await reconciler.ensure()
+        if webhook is None and not await reconciler.gates_by_policies():
+            log.warning(
+                "cluster %s has no spec.webhook, and no admission policies gate its Jobs: those that are not created "
+                "suspended start there before Sluice can stop them",
+                cluster.name,
+            )
+        await reconciler.run(refresh=_nothing)
+
+
+async def _nothing() -> None:
+    """Refresh no certificates: those of another cluster's gate are not Sluice's."""
+
+
+def _endpoint(webhook: ClusterWebhook) -> str | ServiceReference:
+    if webhook.url is not None:
+        return webhook.url
+    assert webhook.service is not None
+    return ServiceReference(webhook.service.namespace, webhook.service.name, webhook.service.port)
+
+
+def _authority(directory: Path | None, webhook: ClusterWebhook) -> bytes:
+    """Return the certificate that the gate's is verified with. Raises BadKubeconfig if it cannot be read."""
+    if directory is None:
+        raise BadKubeconfig("this process has no credentials for other clusters (--cluster-credentials)")
+    try:
+        return (directory / webhook.ca_file).read_bytes()
+    except OSError as error:
+        raise BadKubeconfig(f"spec.webhook.caFile: {webhook.ca_file} cannot be read ({error.strerror})") from error
+
+
+def kinds_of(settings: Settings) -> Kinds:
+    """Return the enabled kinds, as for one cluster."""
+    return settings.integrations.registry(
+        kueue_labels=settings.accept_kueue_labels, excluded_namespaces=excluded_namespaces()
+    )

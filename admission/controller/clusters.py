@@ -1,0 +1,283 @@
+"""Clusters beside `local`: one `Member` for each `Cluster` object, which connects, claims and watches it.
+
+A failure in a member closes that cluster only: its pending workloads are on hold, what it runs holds its quota, and the
+other clusters go on. Its tasks are its own, so that a cluster that does not answer is waited for by nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from admission.cluster.claim import cluster_identities
+from admission.cluster.errors import RefusedByCluster
+from admission.controller.state.faults import cause
+from admission.controller.state.inbox import KindListed
+from admission.model import sentences
+from admission.model.errors import ClusterError, SluiceError, StoreError
+from admission.store.joined_clusters import JoinedCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from admission.cluster.claim import Claim
+    from admission.cluster.client import Client
+    from admission.controller.site import Site
+    from admission.kinds.registry import Kinds
+    from admission.model.queues import Cluster
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 1.0
+"""Seconds between two looks at the state of a cluster."""
+FIRST_PAUSE: Final = 2.0
+"""Seconds before the second attempt to join a cluster; the pause doubles with each further one ..."""
+LONGEST_PAUSE: Final = 60.0
+"""... up to this."""
+CONNECT_SECONDS: Final = 60.0
+"""Seconds that loading the credentials (an exec plugin) and the first requests may take together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a cluster is reached."""
+
+    client: Client
+    """Not connected yet: it is entered, and left, by the member."""
+    kinds: Kinds
+    claim: Claim | None
+    """The claim of the cluster for the database; None: it is not claimed."""
+    gate: Callable[[], Awaitable[None]] | None = None
+    """Registers the cluster's gate, and keeps it registered until cancelled."""
+    would_stop: Callable[[], Awaitable[str]] | None = None
+    """Says what the first connection would stop, to follow `it would`; empty: nothing."""
+
+
+class Join(Protocol):
+    """Returns how a cluster is reached. A fault in its credentials shows when the client is entered."""
+
+    def __call__(self, cluster: Cluster, /) -> Connection:
+        """Return how the cluster is reached."""
+
+
+class Member:
+    """A cluster beside `local`, until the connection to it has to be made anew: then another one takes its place.
+
+    Its `site` is closed until it is known how the cluster is.
+    """
+
+    def __init__(
+        self, cluster: Cluster, connection: Connection, site: Site, store: Store, former: Member | None
+    ) -> None:
+        """`former`: the one whose place it takes."""
+        self.name = cluster.name
+        self.spec = cluster.spec
+        self.site = site
+        self.has_ended = False
+        """Whether it has let go of the cluster, so that requests may have been dropped."""
+        self._connection = connection
+        self._store = store
+        self._fault: str = "" if former is None else former._fault
+        """Why it is not joined, as a message; empty: it is, or the first attempt is under way."""
+        self._pause: float = FIRST_PAUSE if former is None else former._pause
+        self._is_joined = False
+        self._is_enabled, self._is_disabled = asyncio.Event(), asyncio.Event()
+        unknown = JoinedCluster(cluster.name, "", "Connecting", store.now(), "is not connected yet")
+        self._noted: JoinedCluster = unknown if former is None else former._noted
+        """What is stored of it, or is to be."""
+        self._is_loaded = former is not None
+        self._writing = asyncio.Lock()
+        self._set_state()
+        site.paused, site.is_listed = True, False
+        site.close(self._sentence(*self._look()))
+
+    def _set_state(self) -> None:
+        wanted, other = self._is_enabled, self._is_disabled
+        if self.spec.state == "Disabled":
+            wanted, other = other, wanted
+        wanted.set()
+        other.clear()
+
+    def follows(self, cluster: Cluster) -> bool:
+        """Take over the state that an admin wants; return whether it goes on as it is with the other fields."""
+        before, self.spec = self.spec, cluster.spec
+        self._set_state()
+        return not self.has_ended and before.model_copy(update={"state": cluster.spec.state}) == cluster.spec
+
+    async def run(self, *, epoch: int, on_end: Callable[[], None]) -> None:
+        """Connect, and follow the cluster until it is let go of, or cancelled. `on_end`: called in the first case."""
+        await self._load()
+        state = asyncio.create_task(self._watch_state(), name=f"state of {self.name}")
+        try:
+            while not self._is_joined:
+                await self._is_enabled.wait()
+                began = asyncio.get_running_loop().time()
+                try:
+                    await self._join(epoch)
+                except Exception as error:  # noqa: BLE001  whatever a cluster answers must not end the others
+                    self._fault = _text(error)
+                    log.warning("cluster %s: %s", self.name, self._fault)
+                    if asyncio.get_running_loop().time() - began > LONGEST_PAUSE:
+                        self._pause = FIRST_PAUSE
+                    self.site.close(self._sentence(*self._look()))
+                    await asyncio.sleep(self._pause)
+                    self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self.has_ended = True
+            on_end()
+        finally:
+            state.cancel()
+
+    async def _join(self, epoch: int) -> None:
+        """Connect, and follow the cluster until something fails, or it is disabled."""
+        claim = self._connection.claim
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS) as limit, self._connection.client as client:
+                await self._check_identity(client)
+                if claim is not None:
+                    await self._take(claim, epoch)
+                limit.reschedule(None)
+                await self._follow(client, claim)
+        except TimeoutError as error:
+            raise ClusterError(f"neither credentials nor answers within {CONNECT_SECONDS:g} s") from error
+        finally:
+            self.site.paused, self.site.is_listed = True, False
+
+    async def _follow(self, client: Client, claim: Claim | None) -> None:
+        site = self.site
+        async with asyncio.TaskGroup() as group:
+            works = [site.watches.run(), site.run(), self._check_again(client), self._register_gate()]
+            works += [] if claim is None else [claim.keep()]
+            tasks = [group.create_task(work, name=f"cluster {self.name}") for work in works]
+            self._fault, self._is_joined, site.paused = "", True, False
+            log.info("joined the cluster %s at %s", self.name, client.server)
+            await site.watches.objects_synced.wait()
+            await site.watches.context_synced()
+            # What was not observed is read: it has ended, or was deleted, while the cluster was not watched.
+            site.inbox.put(KindListed(site.watches.unlisted()))
+            site.is_listed = True
+            await self._is_disabled.wait()
+            for task in tasks:
+                task.cancel()
+        if claim is not None:
+            await claim.release()
+
+    async def _take(self, claim: Claim, epoch: int) -> None:
+        """Claim the cluster. Raises RefusedByCluster if another database has a Sluice that runs for it."""
+        found = await claim.read()
+        if found is not None and found.database != claim.database:
+            if await claim.is_alive(found):
+                raise RefusedByCluster(
+                    f"another Sluice, {found.holder}, decides for it with the database {found}: take it out of one of "
+                    "the two"
+                )
+            found = await claim.read()
+        claim.permit(cluster=self._noted.identity, replacing=found)
+        await claim.take(epoch=epoch)
+
+    async def _register_gate(self) -> None:
+        """Keep the gate registered; what fails is said in the log, and repeated."""
+        while (register := self._connection.gate) is not None:
+            try:
+                await register()
+            except SluiceError as error:
+                log.warning("cluster %s: its gate is not registered: %s", self.name, error)
+            await asyncio.sleep(LONGEST_PAUSE)
+
+    # --- what is stored
+
+    async def _load(self) -> None:
+        """Read what is stored of the cluster, above all by which uid it is recognised."""
+        while not self._is_loaded:
+            try:
+                self._noted = (await self._store.joined_clusters.load()).get(self.name, self._noted)
+                self._is_loaded = True
+            except StoreError as error:
+                log.warning("cluster %s waits for the database: %s", self.name, error)
+                await asyncio.sleep(FIRST_PAUSE)
+
+    async def _note(self, cluster: JoinedCluster) -> None:
+        """Store what is known now. Raises StoreError."""
+        self._noted = cluster
+        async with self._writing:
+            await self._store.joined_clusters.note(self._noted)
+
+    # --- identity
+
+    async def _check_identity(self, client: Client) -> None:
+        """Raise RefusedByCluster if it is not the cluster that it was, unless an admin has accepted that."""
+        found = await cluster_identities(client)
+        expected = self.spec.uid or self._noted.identity
+        if expected and expected not in found:
+            raise RefusedByCluster(
+                f"it is another cluster than before: its namespace kube-system has the uid {found[0]}, and had "
+                f"{expected}. If the former one is gone for good, set spec.uid to the new one; what ran there is then "
+                "regarded as gone"
+            )
+        if not expected and (survey := self._connection.would_stop) is not None and (effect := await survey()):
+            raise RefusedByCluster(
+                f"it is new to the database, which would {effect}; set spec.uid to {found[0]} if that is intended"
+            )
+        if self._noted.identity not in found:
+            await self._note(self._noted._replace(identity=found[0]))
+
+    async def _check_again(self, client: Client) -> NoReturn:
+        """Check the identity again after each outage, before anything that the cluster has said is processed."""
+        probe = self.site.watches.probe
+        while True:
+            await asyncio.sleep(INTERVAL / 4)
+            if probe.failure is not None:
+                self.site.paused = True
+                await probe.wait_until_alive()
+                await self._check_identity(client)
+                self.site.paused = False
+                self.site.inbox.wake()
+
+    # --- state
+
+    def _look(self) -> tuple[str, str]:
+        """Return the present state, and why, to follow the name of the cluster."""
+        if self.spec.state == "Disabled":
+            return "Disabled", "is disabled"
+        waiting = "Connecting" if self._noted.state in ("Connecting", "Disabled") else "Lost"
+        if self._fault:
+            return waiting, f"cannot be used: {self._fault}"
+        if (failure := self.site.watches.probe.failure) is not None and self._is_joined:
+            return "Lost", f"is lost: {failure}"
+        if not self.site.is_listed or self.site.paused:
+            return waiting, "is not connected yet"
+        if self.spec.state == "Draining":
+            return "Draining", "is draining"
+        return "Active", ""
+
+    def _sentence(self, state: str, why: str) -> str:
+        if not why:
+            return ""
+        since = self._noted.since if self._noted.state == state else self._store.now()
+        at = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return sentences.cluster_closed(self.name, f"{why} (since {at})" if state == "Lost" else why)
+
+    async def _watch_state(self) -> NoReturn:
+        """Open and close the site, and write the state, whenever it changes."""
+        while True:
+            state, why = self._look()
+            noted = self._noted
+            if (noted.state, noted.message) != (state, why):
+                since = noted.since if noted.state == state else self._store.now()
+                log.info("cluster %s: %s%s", self.name, state, f": {why}" if why else "")
+                try:
+                    await self._note(noted._replace(state=state, since=since, message=why))
+                except StoreError as error:
+                    log.warning("the state of the cluster %s is not written: %s", self.name, error)
+            self.site.close(self._sentence(state, why))
+            await asyncio.sleep(INTERVAL)
+
+
+def _text(error: BaseException) -> str:
+    """Return the message of the first failure, without the group that it came in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, SluiceError) or not isinstance(error, Exception) else cause(error)

@@ -1,0 +1,175 @@
+"""`sluice serve` for three clusters: one quota for all, also while one is cut off, and after the process was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+from gate_callers import standalone_gate
+from ports import free_port
+from serve_processes import AUTHORIZATION, NODE, QUEUES, all_complete, job, serving
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready
+from admission.store.store import Store
+from webhooks.certificates import Certificates
+
+QUOTA, EACH = 4, 12
+"""Pods of 1 CPU that may run at the same time, and Jobs of one such pod in each cluster."""
+PREFIX = "/apis/sluice.dev/v1"
+
+
+class Observer:
+    """Counts the pods that have a node, over all clusters, as often as it can."""
+
+    def __init__(self, *sandboxes: Sandbox) -> None:
+        self._users = [sandbox.local("admin") for sandbox in sandboxes]
+        self.most = self.looks = 0
+
+    def look(self) -> int:
+        pods = [pod for user in self._users for pod in user.list("pods")]
+        now = sum(
+            "nodeName" in pod["spec"] and pod["status"].get("phase") not in ("Succeeded", "Failed") for pod in pods
+        )
+        self.most, self.looks = max(self.most, now), self.looks + 1
+        return now
+
+    async def run(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(0.005)
+
+
+class Api:
+    """Requests to the REST API as its admin."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def post(self, path: str, body: object) -> tuple[int, list[str]]:
+        """Return status and warnings."""
+        async with (
+            aiohttp.ClientSession(self._url) as session,
+            session.post(f"{PREFIX}/{path}", json=body, headers=AUTHORIZATION) as answer,
+        ):
+            return answer.status, [text.split('"')[1] for text in answer.headers.getall("Warning", [])]
+
+    async def get(self, path: str) -> dict:
+        async with (
+            aiohttp.ClientSession(self._url) as session,
+            session.get(f"{PREFIX}/{path}", headers=AUTHORIZATION) as answer,
+        ):
+            return json.loads(await answer.text())
+
+    async def until(self, name: str, state: str) -> dict:
+        """Wait until a Cluster has this state, and return its status."""
+        while True:
+            with suppress(aiohttp.ClientError):
+                status = (await self.get(f"clusters/{name}")).get("status", {})
+                if status.get("state") == state:
+                    return status
+            await asyncio.sleep(0.05)
+
+
+def cluster(name: str, **spec: object) -> dict:
+    return {"apiVersion": "sluice.dev/v1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"kubeconfig": f"{name}.yaml", **spec}}  # fmt: skip
+
+
+@pytest.fixture
+async def sandboxes(tmp_path):
+    """Three clusters with a node each; `local` is named in `kubeconfig`, b and c in the directory of credentials."""
+    (tmp_path / "credentials").mkdir()
+    async with AsyncExitStack() as stack:
+        found = []
+        for file in ("kubeconfig", "credentials/b.yaml", "credentials/c.yaml"):
+            sandbox = await stack.enter_async_context(Sandbox(speed=60))
+            sandbox.write_kubeconfig(tmp_path / file, "sluice")
+            await sandbox.local("admin").create("nodes", "", NODE)
+            found.append(sandbox)
+        yield found
+
+
+@pytest.fixture
+async def database_url(tmp_path):
+    url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    await ensure_ready(url)
+    async with Store.open(url) as store:
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    return url
+
+
+@pytest.mark.costly
+async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sandboxes, database_url, tmp_path):
+    local, b, c = sandboxes
+    gate_folder, gate_port, port = tmp_path / "gate", free_port(), free_port()
+    certificates = Certificates(gate_folder, ["127.0.0.1"], now=lambda: datetime.now(UTC))
+    certificates.renew()
+    (tmp_path / "credentials" / "b.crt").write_bytes(certificates.ca_bundle)
+    options = ("--admission=policies", f"--cluster-credentials={tmp_path / 'credentials'}")
+    observer = Observer(local, b, c)
+    api = Api(f"http://127.0.0.1:{port}")
+    watching = asyncio.create_task(observer.run())
+    async with standalone_gate(gate_folder, gate_port):
+        async with serving(tmp_path, database_url, *options, port=port) as replica:
+            await replica.until_ready()
+            webhook = {"url": f"https://127.0.0.1:{gate_port}", "caFile": "b.crt"}
+            assert await api.post("clusters", cluster("b", webhook=webhook)) == (201, [])
+            status, warnings = await api.post("clusters", cluster("x"))
+            assert status == 201
+            assert "x.yaml" in warnings[0]
+            assert await api.post("clusters", cluster("c")) == (201, [])
+            await api.until("b", "Active")
+            await api.until("c", "Active")
+            assert (await api.until("x", "Connecting"))["message"].startswith("it cannot be used")
+            await gated(b, "mutatingwebhookconfigurations")
+            await gated(c, "mutatingadmissionpolicies")
+            for sandbox in sandboxes:
+                for number in range(EACH):
+                    await sandbox.local("admin").create("jobs", "default", job(f"j{number}", seconds=60))
+            await running(observer)
+            here = await api.get("workloads?fieldSelector=spec.cluster%3Db")
+            assert {item["spec"]["cluster"] for item in here["items"]} == {"b"}
+
+            c.faults.install({"rules": [{"do": "closeWatches", "abrupt": True}, {"do": "drop"}]})
+            await api.until("c", "Lost")
+            await some_complete(local, 1)
+            replica.send(signal.SIGKILL)
+            await replica.process.wait()
+        async with serving(tmp_path, database_url, *options, port=port) as replica:
+            await replica.until_ready()
+            await some_complete(b, 2)
+            c.faults.remove()
+            await api.until("c", "Active")
+            for sandbox in sandboxes:
+                await all_complete(sandbox.local("admin"), EACH)
+    watching.cancel()
+    assert observer.looks > 100
+    assert observer.most == QUOTA
+
+
+async def gated(sandbox: Sandbox, plural: str) -> None:
+    """Wait until the gate is registered."""
+    while not sandbox.local("admin").list(plural):  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def running(observer: Observer) -> None:
+    while observer.look() < QUOTA:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def some_complete(sandbox: Sandbox, count: int) -> None:
+    def complete() -> int:
+        return sum(bool(obj.get("status", {}).get("succeeded")) for obj in sandbox.local("admin").list("jobs"))
+
+    while complete() < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)

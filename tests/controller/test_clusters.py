@@ -1,0 +1,262 @@
+"""Several clusters with one quota tree: their Jobs are queued together, and each starts in its own cluster."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import closing
+
+import pytest
+from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, node, runs
+
+from admission.cluster.client import Client
+from admission.controller.clusters import Connection
+from admission.kinds import all_kinds
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.errors import Conflict
+
+
+class Other:
+    """A second cluster, and how a controller reaches it."""
+
+    def __init__(self, sandbox: Sandbox, kubeconfig: str) -> None:
+        self.sandbox = sandbox
+        self.user = sandbox.local("admin")
+        self.kubeconfig = kubeconfig
+
+    def join(self, cluster) -> Connection:
+        return Connection(Client.from_kubeconfig(self.kubeconfig), all_kinds(), None)
+
+    async def submit(self, manifest):
+        return await self.user.create("jobs", manifest["metadata"]["namespace"], manifest)
+
+    async def job(self, name, until):
+        """Wait until a Job satisfies `until`, and return it."""
+        with closing(self.user.watch("jobs")) as changes:
+            async for batch in changes:
+                for _, kind, obj, _ in batch:
+                    if obj["metadata"]["name"] == name and kind != "DELETED" and until(obj):
+                        return obj
+        raise AssertionError("the watch ended")
+
+    def cut(self) -> None:
+        """Let no request arrive any more, and end all watches."""
+        rules = [{"do": "closeWatches", "abrupt": True}, {"do": "drop"}]
+        self.sandbox.faults.install({"rules": rules})
+
+    def mend(self) -> None:
+        self.sandbox.faults.remove()
+
+
+@pytest.fixture
+async def other(tmp_path):
+    """A cluster with the namespaces and nodes of the first one."""
+    async with Sandbox(speed=60) as sandbox:
+        kubeconfig = tmp_path / "other"
+        sandbox.write_kubeconfig(kubeconfig, "sluice")
+        other = Other(sandbox, str(kubeconfig))
+        for namespace in ("team-a", "team-b"):
+            await other.user.create("namespaces", "", {"metadata": {"name": namespace}})
+        for number in range(4):
+            await other.user.create("nodes", "", node(number))
+        yield other
+
+
+def cluster(name="b", *, labels=None, **spec):
+    metadata = {"name": name, "labels": labels or {}}
+    return {"apiVersion": "sluice.dev/v1", "kind": "Cluster", "metadata": metadata,
+            "spec": {"kubeconfig": "other", **spec}}  # fmt: skip
+
+
+async def state(world, wanted, name="b"):
+    """Wait until the cluster is in this state, and return what is known of it."""
+
+    async def look():
+        found = (await world.store.joined_clusters.load()).get(name)
+        return found if found is not None and found.state == wanted else None
+
+    return await world.eventually(look)
+
+
+@pytest.fixture
+async def joined(world, other):
+    """Sluice with one queue of 4 CPUs for both clusters."""
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
+    await world.start(join=other.join)
+    await state(world, "Active")
+    return world
+
+
+async def test_jobs_of_two_clusters_share_one_quota_and_each_starts_in_its_own(joined, other):
+    await joined.submit(job("here", cpu="3", seconds=120))
+    await joined.job("here", runs)
+    await other.submit(job("there", cpu="2"))
+    waiting = await joined.record("there", "pending", reason="WaitingForQuota")
+    assert waiting.workload.cluster == "b"
+    assert is_gated(await other.job("there", lambda _: True))
+
+    await joined.job("here", is_done)
+    started = await other.job("there", runs)
+    assert started["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
+    assert (await joined.record("there", "admitted")).workload.cluster == "b"
+    assert joined.user.list("jobs")[0]["metadata"]["name"] == "here"
+
+
+def in_clusters(name, *clusters):
+    return {**flavor(name), "spec": {**flavor()["spec"], "clusters": list(clusters)}}
+
+
+def two_flavors(**quotas):
+    flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for name, cpu in quotas.items()]
+    return cluster_queue(resourceGroups=[{"coveredResources": ["cpu"], "flavors": flavors}])
+
+
+async def test_jobs_get_only_flavors_of_their_own_cluster(world, other):
+    selected = {**flavor("sel"), "spec": {**flavor()["spec"], "clusterSelector": {"matchLabels": {"gpu": "yes"}}}}
+    await world.apply(
+        in_clusters("home", "local"),
+        selected,
+        two_flavors(home="1", sel="3"),
+        local_queue(),
+        cluster(labels={"gpu": "yes"}),
+    )
+    await world.start(join=other.join)
+    await world.submit(job("big-here", cpu="2"))
+    await world.record("big-here", "pending", reason="ExceedsMaxQuota")
+    await other.submit(job("there", cpu="2"))
+    await other.job("there", runs)
+    assert (await world.record("there", "admitted")).admission.pod_sets[0].flavors == {"cpu": "sel"}
+    await world.submit(job("here"))
+    await world.job("here", runs)
+    assert (await world.record("here", "admitted")).admission.pod_sets[0].flavors == {"cpu": "home"}
+
+    await world.apply(cluster(labels={"gpu": "no"}))
+    await other.submit(job("late", cpu="1"))
+    none = await world.record("late", "pending", reason="NoMatchingFlavor")
+    assert "flavor home is in local, and the workload is in the cluster b" in none.message
+    assert "flavor sel is in no cluster that has joined" in none.message
+
+
+@pytest.mark.costly
+async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start(joined, other):
+    await other.submit(job("running", cpu="2"))
+    await other.job("running", runs)
+    await other.submit(job("ends", cpu="1"))
+    await other.job("ends", runs)
+    await other.submit(job("waits", cpu="3"))
+    await joined.record("waits", "pending", reason="WaitingForQuota")
+    other.cut()
+    lost = await state(joined, "Lost")
+    assert "is lost" in lost.message
+    waiting = await joined.record("waits", "pending", reason="ClusterUnavailable")
+    assert waiting.message.startswith("The cluster b is lost")
+    await other.user.delete("jobs", "team-a", "ends", propagation="Background")
+    await other.submit(job("during", cpu="500m"))
+
+    await joined.submit(job("here", cpu="1"))
+    await joined.job("here", runs)
+    await joined.submit(job("too-much", cpu="1"))
+    await joined.record("too-much", "pending", reason="WaitingForQuota")  # what the lost cluster runs is counted
+
+    await joined.end()  # so it is after a restart
+    await joined.start(join=other.join)
+    assert (await joined.record("running", "admitted")).workload.cluster == "b"
+    await joined.record("waits", "pending", reason="ClusterUnavailable")
+    await joined.record("too-much", "pending", reason="WaitingForQuota")
+
+    other.mend()
+    await state(joined, "Active")
+    await joined.record("ends", "finished")
+    await joined.job("too-much", runs)  # its quota is free
+    await joined.record("during", "pending", reason="WaitingForQuota")
+    await joined.user.delete("jobs", "team-a", "here", propagation="Background")
+    await other.job("during", runs)
+
+
+async def test_draining_cluster_starts_nothing_and_disabled_one_is_left_alone(joined, other):
+    await other.submit(job("running"))
+    await other.job("running", runs)
+    await joined.apply(cluster(state="Draining"))
+    await state(joined, "Draining")
+    await other.submit(job("next"))
+    waiting = await joined.record("next", "pending", reason="ClusterUnavailable")
+    assert waiting.message.startswith("The cluster b is draining")
+
+    await joined.apply(cluster(state="Disabled"))
+    await state(joined, "Disabled")
+    await other.user.delete("jobs", "team-a", "running", propagation="Background")
+    await joined.submit(job("here", cpu="4"))
+    await joined.record("here", "pending", reason="WaitingForQuota")
+    await joined.apply(cluster())
+    await joined.job("here", runs)  # the list shows that the deleted Job is gone
+    await joined.record("next", "pending", reason="WaitingForQuota")
+
+
+async def test_local_drains_alone(joined, other):
+    local = cluster("local", state="Draining")
+    del local["spec"]["kubeconfig"]
+    await joined.apply(local)
+    await joined.submit(job("here"))
+    await joined.record("here", "pending", reason="ClusterUnavailable")
+    await other.submit(job("there"))
+    await other.job("there", runs)
+    local["spec"]["state"] = "Active"
+    await joined.apply(local)
+    await joined.job("here", runs)
+
+
+@pytest.mark.costly
+async def test_rebuilt_cluster_under_its_old_name_is_used_only_when_its_uid_is_given(joined, other, tmp_path):
+    await other.submit(job("gone", cpu="3"))
+    await other.job("gone", runs)
+    await joined.end()
+    async with Sandbox(speed=60) as rebuilt:
+        rebuilt.write_kubeconfig(tmp_path / "other", "sluice")
+        await rebuilt.local("admin").create("namespaces", "", {"metadata": {"name": "team-a"}})
+        await joined.start(join=other.join)
+
+        async def refused():
+            found = (await joined.store.joined_clusters.load())["b"]
+            return found if "another cluster" in found.message else None
+
+        assert (await joined.eventually(refused)).state == "Lost"
+        await joined.submit(job("here", cpu="2"))
+        await joined.record("here", "pending", reason="WaitingForQuota")  # the former one may still run its Job
+
+        uid = rebuilt.local("admin").get("namespaces", "", "kube-system")["metadata"]["uid"]
+        await joined.apply(cluster(uid=uid))
+        await state(joined, "Active")
+        await joined.job("here", runs)
+        assert (await joined.record("gone", "finished")).outcome == "Deleted"
+
+
+async def test_cluster_is_removed_only_when_nothing_of_it_runs(joined, other):
+    await other.submit(job("running"))
+    await other.job("running", runs)
+    author = Author("test")
+    with pytest.raises(Conflict, match='Cluster "b" is in use by workload team-a/running'):
+        await joined.leading.queues.delete("Cluster", "b", author=author)
+    await other.user.delete("jobs", "team-a", "running", propagation="Background")
+    await joined.record("running", "finished")
+    await joined.leading.queues.delete("Cluster", "b", author=author)
+    await other.submit(job("late"))
+    await joined.submit(job("here"))
+    await joined.job("here", runs)
+    assert await joined.store.workloads.get("team-a", "late") is None
+
+
+async def test_object_with_the_uid_of_another_cluster_has_no_effect_there(joined, other):
+    await joined.submit(job("here"))
+    uid = (await joined.job("here", runs))["metadata"]["uid"]
+    await other.submit(job("model", cpu="9"))
+    forged = copy.deepcopy(await other.job("model", lambda _: True))
+    forged["metadata"] |= {"name": "forged", "uid": uid}
+    registry = other.sandbox.registry
+    registry.collection(registry.resources["batch", "v1", "jobs"]).put(forged, None)
+    await joined.eventually(lambda: refused(joined))
+    assert (await joined.store.workloads.get("team-a", "forged")) is None
+    assert (await joined.record("here", "admitted")).workload.name == "here"
+
+
+async def refused(world):
+    return world.controller.faults.count > 0
