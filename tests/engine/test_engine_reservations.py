@@ -260,7 +260,8 @@ def test_reservations_are_free_from_their_start_on_and_no_workload_starves(reser
             mine = (jobs[int(name)][0] for name in runs)
             used = sum(amount for queue, amount, _, user in mine if (queue, user) == ("a", f"r{n}"))
             if (rest := cpu - used) > 0:
-                world.submit(workload("probe", "a", rest, user=f"r{n}", priority=10))
+                probe = workload("probe", "a", rest, user=f"r{n}", priority=10, max_seconds=HOUR)
+                world.submit(probe)
                 assert "probe" in world.admitted()
                 world.gone("probe")
                 start(hour)
