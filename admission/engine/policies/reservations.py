@@ -99,8 +99,10 @@ class _Instant:
         self.kept = kept
         self.keys = frozenset(tree.frs[fr] for each in kept for fr in each.amounts)
         """What is kept, by flavor and resource."""
-        self.short: dict[int, int] | None = None
-        """Cache of `shortage` without changes."""
+        self.short: dict[int, int] = {}
+        """By how much what is free is less than what is kept, by flavor-resource, while `load`ed."""
+        self._loaded: list[tuple[Node, int, int]] | None = None
+        """What is kept and not used, as added to the usage of the tree; None: it is not."""
         self.stuck = False
         """Whether nothing can be evicted for what is short, until something changes."""
         self._held: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
@@ -120,7 +122,8 @@ class _Instant:
         self, workload: Workload, cluster_queue: str, usage: Iterable[tuple[FlavorResource, int]], sign: int
     ) -> None:
         """Add or remove the usage of a workload."""
-        self.short, self.stuck = None, False
+        self.unload()
+        self.stuck = False
         node = self.tree.queues.get(cluster_queue)
         for key, amount in usage:
             fr = self.tree.index.get(key)
@@ -158,8 +161,34 @@ class _Instant:
                 if (rest := amount - used[position][fr]) > 0:
                     yield kept, fr, rest
 
+    def load(self) -> None:
+        """Count what is kept and not used as usage of the tree."""
+        if self._loaded is None:
+            self.short, self._loaded = self._add_rests(only_preempting=False)
+
+    def unload(self) -> None:
+        """Undo `load`."""
+        for node, fr, amount in self._loaded or ():
+            remove_usage(node, fr, amount)
+        self._loaded = None
+
+    def spare(self, cluster_queue: str, key: FlavorResource) -> float:
+        """Return what a ClusterQueue can use beside all that is kept; negative: something is short."""
+        if key not in self.keys:
+            return inf
+        self.load()
+        fr = self.tree.index[key]
+        return -1 if fr in self.short else available(self.tree.queues[cluster_queue], fr)
+
     def shortage(self, *, only_preempting: bool = False) -> dict[int, int]:
         """Return by how much what is free is less than what is kept, by flavor-resource."""
+        self.unload()
+        short, added = self._add_rests(only_preempting=only_preempting)
+        for node, fr, amount in added:
+            remove_usage(node, fr, amount)
+        return short
+
+    def _add_rests(self, *, only_preempting: bool) -> tuple[dict[int, int], list[tuple[Node, int, int]]]:
         short: dict[int, int] = {}
         added: list[tuple[Node, int, int]] = []
         for kept, fr, rest in self._rests():
@@ -168,9 +197,7 @@ class _Instant:
                 short[fr] = short.get(fr, 0) + rest - free
             add_usage(kept.node, fr, min(free, rest))
             added.append((kept.node, fr, min(free, rest)))
-        for node, fr, amount in added:
-            remove_usage(node, fr, amount)
-        return short
+        return short, added
 
     def hurt_by(
         self,
@@ -183,8 +210,9 @@ class _Instant:
 
         `gone`: the workloads that would have released their quota then.
         """
-        if self.short is None:
-            self.short = self.shortage()
+        if not gone and all(amount <= self.spare(cluster_queue, key) for key, amount in usage.items()):
+            return None
+        self.load()
         before, stuck = self.short, self.stuck
         changes = [(workload, cluster_queue, tuple(usage.items()), 1)]
         changes += [(held.workload, held.admission.cluster_queue, held.usage, -1) for held in gone]
@@ -193,7 +221,7 @@ class _Instant:
         after = self.shortage()
         for one, queue, amounts, sign in reversed(changes):
             self.change(one, queue, amounts, -sign)
-        self.short, self.stuck = before, stuck
+        self.stuck = stuck
         worse = next((fr for fr, amount in after.items() if amount > before.get(fr, 0)), None)
         if worse is None:
             return None
@@ -212,6 +240,52 @@ class _Domain:
         """When a reservation begins or ends (Unix time, s)."""
         self.instants = instants
         """In order of time."""
+        self._changes: dict[tuple[str, str, str, str, float], tuple[Workload, Counter[FlavorResource]]] = {}
+        """Changes of usage that the instants do not have yet: ClusterQueue, namespace, LocalQueue, user and end of the
+        time limit, to one of these workloads and the sum."""
+        self._taken: Counter[FlavorResource] = Counter()
+        """All that was taken since the trees were made."""
+        self._spare: dict[tuple[str, FlavorResource], float] = {}
+        """ClusterQueue and flavor-resource to what it can use at each instant, plus `_taken` at that time."""
+
+    def note(
+        self,
+        workload: Workload,
+        cluster_queue: str,
+        usage: Iterable[tuple[FlavorResource, int]],
+        ends: float,
+        sign: int,
+    ) -> None:
+        """Note that a workload takes quota until its time limit ends, or releases it."""
+        key = cluster_queue, workload.namespace, workload.queue, workload.user, ends
+        _, total = self._changes.setdefault(key, (workload, Counter()))
+        for fr, amount in usage:
+            total[fr] += sign * amount
+            if sign > 0:
+                self._taken[fr] += amount
+
+    def apply(self) -> None:
+        """Bring the instants up to date."""
+        for (cluster_queue, _, _, _, ends), (workload, total) in self._changes.items():
+            for instant in self.instants:
+                if instant.at < ends:
+                    instant.change(workload, cluster_queue, total.items(), 1)
+        self._changes.clear()
+
+    def surely_permits(self, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> bool:
+        """Whether quota beside all that is kept is left at each instant; False: it is not certain.
+
+        What is taken anywhere leaves at most so much less to each ClusterQueue.
+        """
+        spare, taken = self._spare, self._taken
+        return all(amount <= spare.get((cluster_queue, key), -1) - taken[key] for key, amount in usage.items())
+
+    def look(self, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> None:
+        """Find out what is left, for `surely_permits`."""
+        self.apply()
+        for key in usage:
+            least = min((instant.spare(cluster_queue, key) for instant in self.instants), default=inf)
+            self._spare[cluster_queue, key] = least + self._taken[key]
 
 
 class KeptQuota(AdmissionPolicy):
@@ -327,7 +401,10 @@ class KeptQuota(AdmissionPolicy):
         if not usage or any(not flavor for flavor, _ in usage):
             return None  # asked again when it has flavors
         domain, now = self._domain(cluster_queue), self._view.now
-        if domain is None:
+        if domain is None or not domain.instants or domain.surely_permits(cluster_queue, usage):
+            return None
+        domain.look(cluster_queue, usage)
+        if domain.surely_permits(cluster_queue, usage):
             return None
         if self._retries:
             self._retries = {name: at for name, at in self._retries.items() if at > now}
@@ -371,16 +448,12 @@ class KeptQuota(AdmissionPolicy):
     def _count(self, entry: _Entry, sign: int) -> None:
         held = entry.held
         domain = self._domains.get(held.queue.name)
-        for instant in () if domain is None else domain.instants:
-            if instant.at < entry.ends:
-                instant.change(held.workload, held.queue.name, held.usage, sign)
-                if instant.at <= self._view.now:
-                    self._note_use(instant)
-
-    def _note_use(self, instant: _Instant) -> None:
-        for position, kept in enumerate(instant.kept) if self._unused_since else ():
-            if instant.is_used(position):
-                self._unused_since.pop(kept.reserved.name, None)
+        if domain is not None and domain.instants:
+            domain.note(held.workload, held.queue.name, held.usage, entry.ends, sign)
+        for name in [*self._unused_since] if sign > 0 else ():
+            reserved = self._reservations.get(name)
+            if reserved is None or reserved.is_for(held.workload, held.queue.name):
+                del self._unused_since[name]
 
     def wake_at(self) -> float | None:
         """Return when a reservation ends because of which workloads were refused."""
@@ -408,11 +481,11 @@ class KeptQuota(AdmissionPolicy):
             if domain is None or id(domain) in seen or not domain.instants:
                 continue
             seen.add(id(domain))
+            domain.apply()
             yield from self._in_the_way(domain.instants[0], domain)
 
     def _in_the_way(self, instant: _Instant, domain: _Domain) -> Iterator[Eviction]:
-        if instant.short is None:
-            instant.short = instant.shortage()
+        instant.load()
         if not instant.short or instant.stuck:
             return
         entries = [entry.held for entry in self._entries.values() if entry.held.queue.name in domain.source.queues]
@@ -461,6 +534,8 @@ class KeptQuota(AdmissionPolicy):
                 self._unused_since.pop(name, None)
                 continue
             domain = self._domain(each.spec.cluster_queue)
+            if domain is not None:
+                domain.apply()
             instant = domain.instants[0] if domain is not None and domain.instants else None
             position = None if instant is None else [one.reserved for one in instant.kept].index(each)
             if instant is None or position is None or instant.is_used(position) or instant.shortage():
