@@ -511,8 +511,11 @@ class Registry:
         """Mark workloads as evicting that policies want to release their quota, and return their evictions."""
         evicted = []
         for uid, reason, message in self.policies.evictions():
+            held = self.held.get(uid)
+            if held is None or held.evicting:
+                continue
             self._mark_evicted(uid)
-            evicted.append(Evict(self.held[uid].workload, reason, message))
+            evicted.append(Evict(held.workload, reason, message))
         return evicted
 
     def tree_of(self, cluster_queue: str) -> Tree | None:

@@ -176,8 +176,11 @@ class BudgetSpec(Model):
     enforcement: Literal["Charge", "Reserve"] = "Charge"
     """Charge: workloads are admitted while hours are left, and charged as they run. Reserve: a workload is only
     admitted if all that it may use until its time limit is left."""
-    action: Literal["StopAdmitting", "Warn"] = "StopAdmitting"
-    """StopAdmitting: no more workloads are admitted; those that run, run on. Warn: hours are only counted."""
+    action: Literal["StopAdmitting", "Warn", "PreemptAfter"] = "StopAdmitting"
+    """StopAdmitting: no more workloads are admitted; those that run, run on. PreemptAfter: they are evicted when the
+    hours have been used up for `graceSeconds`. Warn: hours are only counted."""
+    grace_seconds: Annotated[int, Field(strict=True, ge=0, le=10**7)] | None = None
+    """With PreemptAfter, the seconds for which workloads run on; not given: 600."""
     assumed_seconds: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = None
     """With Reserve, the run time that is reserved for a workload without a time limit; not given: it is refused."""
     grants: Annotated[tuple[BudgetGrant, ...], Field(max_length=1024)] = ()
@@ -192,6 +195,10 @@ class BudgetSpec(Model):
                 faults.append((f"resources[{position}].name", f'"{each.name}" has hours twice; write one entry'))
         if self.assumed_seconds is not None and self.enforcement != "Reserve":
             faults.append(("assumedSeconds", "needs enforcement: Reserve"))
+        if self.grace_seconds is not None and self.action != "PreemptAfter":
+            faults.append(("graceSeconds", "needs action: PreemptAfter"))
+        if self.action == "PreemptAfter" and self.enforcement == "Reserve":
+            faults.append(("action", "PreemptAfter needs enforcement: Charge"))
         known = {each.name for each in self.resources}
         for position, grant in enumerate(self.grants):
             if grant.resource not in known:

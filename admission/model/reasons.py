@@ -79,6 +79,8 @@ EVICTED: Final = (
            "It queues again by itself", own=True),
     Reason("FlavorMigration", "A flavor is free that its ClusterQueue prefers to its own (`concurrentAdmissionPolicy`)",
            "It queues again by itself"),
+    Reason("BudgetExhausted", "The hours of a Budget have been used up for as long as workloads may run on "
+           "(`action: PreemptAfter`)", "It queues again by itself, and waits for the next period or a grant", own=True),
     Reason("ReservationStarted", "A Reservation has begun that evicts what is in its way (`atStart: Preempt`)",
            "It queues again by itself", own=True),
     Reason("NodeFailures", "Nodes on which it was placed by topology have failed, and no others could take their place",

@@ -211,3 +211,16 @@ async def test_time_limit_at_the_admission_ends_a_job_whose_label_was_raised(que
     await queues.start(POLICY)
     queues.pass_time(601)
     await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+
+
+async def test_budget_that_preempts_evicts_what_runs_when_its_hours_are_used_up(queues):
+    strict = budget(1, "Charge")
+    strict["spec"] |= {"action": "PreemptAfter", "graceSeconds": 0}
+    await queues.apply(strict)
+    await queues.start(POLICY)
+    await queues.submit(limited("runs", 100_000, cpu="2"))
+    await queues.job("runs", runs)
+    queues.pass_time(1801)  # half an hour of two cores
+    message = (await queues.record("runs", "pending", reason="BudgetExhausted")).message
+    assert message.startswith("Budget ml has spent its 1 hours of cpu; its next period begins on 20")
+    assert "BudgetExhausted" in {reason for reason, _ in await queues.history("runs")}

@@ -22,6 +22,7 @@ from admission.engine import (
     QueueObjectDeleted,
     WorkloadAdmitted,
 )
+from admission.model.errors import InvalidObject
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 if TYPE_CHECKING:
@@ -450,3 +451,40 @@ def test_no_budget_is_overdrawn_under_reserve_and_what_is_charged_equals_the_led
     game.advance(BOUNDS[-2] + 86400 * 7)
     assert not game.running
     assert {game.world.engine.explain(uid).reason for uid in game.waiting} <= {REASON}
+
+
+def test_preempt_after_evicts_what_runs_when_the_hours_have_been_used_up_for_the_grace():
+    strict = budget("ml", 10, action="PreemptAfter", graceSeconds=HOUR, scope={"clusterQueues": ["a"]})
+    world = new_world(strict, now=at("2026-11-30T10:00"))
+    world.submit(workload("first", "a", 5), workload("second", "a", 5), workload("other", "b", 5))
+    assert admitted(world) == ["first", "other", "second"]
+    assert world.engine.wake_at() == at("2026-11-30T11:00")  # then 10 hours are used up
+    world.now = at("2026-11-30T11:00")
+    assert not world.engine.settle(world.now).evicted
+    assert world.engine.wake_at() == at("2026-11-30T12:00")
+    world.tell(budget("ml", 13, action="PreemptAfter", graceSeconds=HOUR, scope={"clusterQueues": ["a"]}))
+    world.engine.settle(world.now)
+    assert world.engine.wake_at() == at("2026-11-30T11:18")  # 3 hours more at 10 an hour
+    world.now = at("2026-11-30T11:18")
+    assert not world.engine.settle(world.now).evicted
+    world.now = at("2026-11-30T12:18")
+    evicted = world.engine.settle(world.now).evicted
+    assert sorted((each.workload.name, each.reason) for each in evicted) == [("first", REASON), ("second", REASON)]
+    assert evicted[0].message == "Budget ml has spent its 13 hours of cpu; its next period begins on 2026-12-01"
+    assert not world.engine.settle(world.now).evicted
+    assert world.engine.wake_at() is None
+    for name in ("first", "second"):
+        world.gone(name, requeue=workload(name, "a", 5))
+    assert admitted(world) == []
+    world.now = at("2026-12-01T00:00")
+    assert admitted(world) == ["first", "second"]
+
+
+def test_preempt_after_needs_charge_and_grace_needs_preempt_after():
+    for spec, path in (
+        ({"action": "PreemptAfter", "enforcement": "Reserve"}, "spec.action"),
+        ({"graceSeconds": 60}, "spec.graceSeconds"),
+    ):
+        with pytest.raises(InvalidObject) as error:
+            budget("ml", 1, **spec)
+        assert error.value.causes[0][0] == path

@@ -38,7 +38,7 @@ from admission.controller.workloads.triggers import (
     StopRefused,
     SurplusCounted,
 )
-from admission.engine.vocabulary import OVER_QUOTA, PREEMPTED, RESERVATION_STARTED
+from admission.engine.vocabulary import BUDGET_EXHAUSTED, OVER_QUOTA, PREEMPTED, RESERVATION_STARTED
 from admission.model import sentences
 from admission.store.records import DEQUEUED, State
 
@@ -67,7 +67,7 @@ def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment
 def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -> None:
     decision = trigger.decision
     if change.tracked.record.state is State.ADMITTED:
-        quota_is_taken = decision.reason in (PREEMPTED, OVER_QUOTA, RESERVATION_STARTED)
+        quota_is_taken = decision.reason in (PREEMPTED, OVER_QUOTA, RESERVATION_STARTED, BUDGET_EXHAUSTED)
         change.evict(
             reason=decision.reason,
             message=sentences.taken_back(decision.message) if quota_is_taken else decision.message,

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
-from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent, Refusal
+from admission.engine.policies.contract import AdmissionPolicy, Eviction, PolicyEvent, Refusal
 from admission.engine.vocabulary import BUDGET_EXHAUSTED
 from admission.model.budgets import Sum, hours_text
 from admission.model.queues import Budget
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _MICROSECONDS: Final = 1_000_000
 _EXTENSION: Final = 300 * _MICROSECONDS
 """What is reserved for a workload that holds quota longer than was reserved, in microseconds."""
+_GRACE: Final = 600
+"""Seconds for which workloads run on when hours are used up, unless a Budget says so."""
 _MOST_SLOTS: Final = 400
 """Periods, or days of a rolling period, ahead for which usage is reserved: no time limit makes decisions slow."""
 _MOST_CACHED: Final = 10_000
@@ -103,6 +105,8 @@ class _Account:
         self.is_seeded = is_seeded
         """Whether `closed` has all of the ledger's past."""
         self.reserves = spec.enforcement == "Reserve"
+        self.grace = _MICROSECONDS * (_GRACE if spec.grace_seconds is None else spec.grace_seconds)
+        """For how long workloads run on when the hours are used up, in microseconds."""
         self._days = spec.period.days
         self._lines = [(each.name, frozenset(each.flavors)) for each in spec.resources]
         self.closed: defaultdict[int, list[int]] = defaultdict(self._zeros)
@@ -235,14 +239,8 @@ class _Account:
         return self._lacking(workload, needed, now, replaced) if self.reserves else self._spent_up(needed, now)
 
     def _spent_up(self, needed: Sequence[int], now: int) -> tuple[str, int | None] | None:
-        for number, resource in enumerate(self.spec.resources):
-            if not needed[number]:
-                continue
-            limit = self._limit(number, self._slot)
-            if self._counts_now and self._past(number) + self._running(number, now) >= limit:
-                hours = hours_text(resource.name, limit)
-                return f"Budget {self.name} has spent its {hours} hours of {resource.name}{self._renewal()}", self._ends
-        return None
+        number = next((number for number in self.used_up(now) if needed[number]), None)
+        return None if number is None else (self.is_used_up(number), self._ends)
 
     def _lacking(
         self, workload: Workload, needed: Sequence[int], now: int, replaced: _Entry | None
@@ -304,6 +302,29 @@ class _Account:
             return by_slot[slot][number] if slot in by_slot else 0
         return sum(by_slot[day][number] for day in range(slot - self._days + 1, slot + 1) if day in by_slot)
 
+    def used_up(self, now: int) -> list[int]:
+        """Return the positions of the resources of which the hours are used up."""
+        self.follow(now)
+        if not self._counts_now:
+            return []
+        spent = (self._past(number) + self._running(number, now) for number in range(len(self._lines)))
+        return [number for number, each in enumerate(spent) if each >= self._limit(number, self._slot)]
+
+    def used_up_at(self, now: int) -> int | None:
+        """Return when what runs now will have used up the hours of a resource, in microseconds; None: never."""
+        found = []
+        for number in range(len(self._lines)) if self._counts_now else ():
+            if (rate := self._rates[number]) > 0:
+                left = self._limit(number, self._slot) - self._past(number) + self._offsets[number]
+                found.append(max(-(-left // rate), now))
+        return min((at for at in found if at < self._ends), default=None)
+
+    def is_used_up(self, number: int) -> str:
+        """Return the message about a resource of which the hours are used up."""
+        resource = self.spec.resources[number].name
+        hours = hours_text(resource, self._limit(number, self._slot))
+        return f"Budget {self.name} has spent its {hours} hours of {resource}{self._renewal()}"
+
     def sums(self, now: int) -> Iterator[Sum]:
         """Yield what is spent, reserved and left of each resource, at `now`."""
         self.follow(now)
@@ -344,6 +365,10 @@ class BudgetAccounts(AdmissionPolicy):
         self._extensions: list[tuple[int, int, _Account, _Entry]] = []
         """Heap of (end of what is reserved, number, ...)."""
         self._number = count()
+        self._used_up_since: dict[str, int] = {}
+        """By Budget with `PreemptAfter`: since when its hours are seen to be used up, in microseconds."""
+        self._preempting: tuple[_Account, ...] = ()
+        """The accounts with `PreemptAfter`."""
         self._retries: dict[str, int] = {}
         """By Budget that has refused workloads: when that may change by time alone, in microseconds."""
 
@@ -412,6 +437,7 @@ class BudgetAccounts(AdmissionPolicy):
                 account = _Account(name, spec, history, {}, is_seeded=False)
             account.follow(now)
             self._accounts[name] = account
+        self._preempting = tuple(each for each in self._accounts.values() if each.spec.action == "PreemptAfter")
         unknown = {name: told for name, told in self._told.spent.items() if name not in self._specs}
         self._told = BudgetsSpent(unknown, {})
         for uid, charge in self._charges.items():
@@ -555,6 +581,35 @@ class BudgetAccounts(AdmissionPolicy):
     def wake_at(self) -> float | None:
         """Return when hours are given anew, or enough of a refused workload is in the next period."""
         return min(self._retries.values()) / _MICROSECONDS if self._retries else None
+
+    def evict(self) -> Iterator[Eviction]:
+        """Yield the workloads of Budgets whose hours have been used up for as long as workloads may run on."""
+        self._sync()
+        now = self._now()
+        for account in self._preempting:
+            used_up = account.used_up(now)
+            if not used_up:
+                self._used_up_since.pop(account.name, None)
+                continue
+            since = self._used_up_since.setdefault(account.name, now)
+            if now < since + account.grace:
+                continue
+            for uid, entry in account.entries.items():
+                number = next((number for number in used_up if entry.amounts[number]), None)
+                if number is not None:
+                    yield Eviction(uid, BUDGET_EXHAUSTED, account.is_used_up(number))
+
+    def evicts_at(self) -> float | None:
+        """Return when hours will be used up, or the time ends for which workloads run on."""
+        found, now = [], self._now()
+        for account in self._preempting:
+            since = self._used_up_since.get(account.name)
+            if since is None:
+                found.append(account.used_up_at(now))
+            elif since + account.grace > now:
+                found.append(since + account.grace)
+        at = min((each for each in found if each is not None), default=None)
+        return None if at is None else at / _MICROSECONDS
 
     def sums(self) -> Iterator[tuple[str, BudgetSpec, tuple[int, int], list[Sum]]]:
         """Yield each Budget with start and end of its period (microseconds), and what it has of each resource."""

@@ -172,7 +172,7 @@ class AdmissionPolicy:
 
     def evict(self) -> Iterable[Eviction]:
         """Return the workloads that must release their quota. Called in each round of decisions, so it must be cheap
-        while there is nothing to do; those of which the eviction is under way are not to be returned again."""
+        while there is nothing to do. Workloads that are being evicted already may be among them."""
         return ()
 
     def evicts_at(self) -> float | None:
