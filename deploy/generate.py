@@ -34,6 +34,7 @@ COPIES = {
         "rbac/provisioning.yaml",
         "rbac/cancel.yaml",
         "rbac/devices.yaml",
+        "rbac/failure-recovery.yaml",
         "prometheus/rules.yaml",
     )
 }

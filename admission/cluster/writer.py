@@ -38,7 +38,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A DELETE request with a precondition on the uid, and the object's own grace period."""
+    """A DELETE request with a precondition on the uid."""
 
     path: str
     uid: str
@@ -48,6 +48,8 @@ class Deletion:
     """Merge patch that is sent before; None: none."""
     propagation: str = ""
     """What becomes of its dependents, such as "Background"; empty: what the API server does by default."""
+    grace: int | None = None
+    """`gracePeriodSeconds`; None: the object's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,8 @@ class Writer:
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         if deletion.propagation:
             options["propagationPolicy"] = deletion.propagation
+        if deletion.grace is not None:
+            options["gracePeriodSeconds"] = deletion.grace
         return await self._client.delete(deletion.path, options, permitted=self._permitted)
 
 

@@ -13,6 +13,7 @@ from admission.controller.state.inbox import (
     ObjectGone,
     ObjectReturned,
     ObjectsChanged,
+    PodForced,
     PodProblemsFound,
     PodsCounted,
     PodsGone,
@@ -28,6 +29,7 @@ from admission.controller.workloads.triggers import (
     LastPodEnded,
     ObjectDeleted,
     Ordered,
+    PodEndedByForce,
     PodProblem,
     RequestsMeasured,
     SurplusCounted,
@@ -104,7 +106,7 @@ class Dispatcher:
                 case Due(uid):
                     with self._isolation.of(uid):
                         self._read(uid)
-                case PodsGone() | PodsCounted() | PodsMeasured() | PodProblemsFound():
+                case PodsGone() | PodsCounted() | PodsMeasured() | PodProblemsFound() | PodForced():
                     self._pods_reported(message)
                 case NodesAndPodsChanged():
                     self._nodes_and_pods_changed(message)
@@ -137,7 +139,7 @@ class Dispatcher:
         self._requests.read(tracked)
         return True
 
-    def _pods_reported(self, message: PodsGone | PodsCounted | PodsMeasured | PodProblemsFound) -> None:
+    def _pods_reported(self, message: PodsGone | PodsCounted | PodsMeasured | PodProblemsFound | PodForced) -> None:
         match message:
             case PodsGone(uid, wait):
                 if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
@@ -148,6 +150,8 @@ class Dispatcher:
                 self._trigger(uid, RequestsMeasured(requests, pods))
             case PodProblemsFound(uid, text):
                 self._trigger(uid, PodProblem(text))
+            case PodForced(uid, text):
+                self._trigger(uid, PodEndedByForce(text))
 
     def _nodes_and_pods_changed(self, message: NodesAndPodsChanged) -> None:
         for event in message.events:

@@ -13,6 +13,7 @@ from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
 from admission.controller.state.inbox import Inbox
 from admission.controller.workloads.failed_pods import FailedPods
+from admission.controller.workloads.failure_recovery import FailureRecovery
 from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
@@ -144,6 +145,12 @@ class Site:
                 group.create_task(obstacles.run(), name="pod obstacles")
                 group.create_task(self.failed_pods.run(), name="failed pods")
                 group.create_task(self.provisioning.run(), name="provisioning")
+                if self._policy.failure_recovery is not None:
+                    recovery = FailureRecovery(
+                        self.client, self.writer, self.events, self.nodes_and_pods, self.inbox, self._faults,
+                        self._policy.failure_recovery, self._clock,
+                    )  # fmt: skip
+                    group.create_task(recovery.run(), name="failure recovery")
         finally:
             await self._sender.close()
 

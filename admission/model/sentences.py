@@ -376,6 +376,14 @@ def not_deleted(cause: str) -> str:
     return f"It was not deleted: {cause}"
 
 
+def ended_by_force(node: str, seconds: float) -> str:
+    """A pod stayed terminating on an unreachable node, for so many seconds since its deletion."""
+    return (
+        f"Taken for ended {seconds:.0f} s after its deletion: node {node} is unreachable, and an annotation says that "
+        "the pod is safe to forcefully delete."
+    )
+
+
 def moved(local_queue: str) -> str:
     """It was moved to another LocalQueue while it held quota."""
     return f"It was moved to LocalQueue {local_queue}, and queues there."

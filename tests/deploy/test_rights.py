@@ -361,6 +361,42 @@ async def test_each_permission_for_devices_is_needed_to_count_claims(tmp_path: P
     assert [right for right, requests in found.items() if not requests] == []
 
 
+@pytest.mark.costly
+async def test_each_permission_for_failure_recovery_is_needed_to_end_a_pod(tmp_path: Path):
+    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    recovery = {"forcefulTerminationGracePeriod": "0s"}
+    # Pods that are queued may be deleted anyway.
+    config = {"failureRecovery": recovery, "integrations": {"frameworks": ["batch/job"]}}
+    roles = [
+        document
+        for document in rendered({"config": config, "rbac": {"userRoles": False, "topology": False}})
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+    ]
+    await migrate(database_url)
+    (tmp_path / "sluice.yaml").write_text(yaml.safe_dump(config))
+    async with Sandbox() as sandbox:
+        user = await _install(sandbox, tmp_path, roles)
+        admin = sandbox.local("admin")
+        annotations = {"sluice.dev/safe-to-forcefully-delete": "true", "sandbox.sluice.dev/stop-seconds": "never"}
+        spec = job("any")["spec"]["template"]["spec"] | {"terminationGracePeriodSeconds": 1}
+        await admin.create("pods", "default", {"metadata": {"name": "lost", "annotations": annotations}, "spec": spec})
+        await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
+        pod = admin.get("pods", "default", "lost")
+        assert pod is not None
+        taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]
+        await admin.patch("nodes", "", pod["spec"]["nodeName"], {"spec": {"taints": taints}})
+        await admin.delete("pods", "default", "lost")
+        with closing(admin.watch("pods")) as watcher:
+            async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
+                await replica.until("leading")
+                async for batch in watcher:
+                    if any(change == "DELETED" for _, change, _, _ in batch):
+                        break
+        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-failure-recovery" and "rules" in each)
+        found = await _needing(sandbox, user, rights_of(role))
+    assert [right for right, requests in found.items() if not requests] == []
+
+
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
     """Return for each permission the requests that were allowed, and are refused without it."""
     asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]

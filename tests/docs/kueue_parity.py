@@ -161,7 +161,7 @@ TABLES: Final = {
         ),
         Row(
             "FailureRecoveryPolicy (alpha)",
-            "Pods that terminate on an unreachable node hold their quota until they are deleted; `sluice why` says so",
+            "controller/test_failure_recovery.py::test_pods_on_unreachable_nodes_free_their_quota_if_that_is_permitted",
         ),
     ),
     "Topology, devices, resources": (

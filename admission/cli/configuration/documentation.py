@@ -72,6 +72,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
     },
     "retention": {"finished": "90d", "audit": "365d"},
     "topology": {"balancedPlacement": False, "respectNodeAffinityPreferred": False},
+    "failure_recovery": {"forcefulTerminationGracePeriod": "1m"},
     "wait_for_pods_ready": {
         "timeout": "30m",
         "recoveryTimeout": "30m",

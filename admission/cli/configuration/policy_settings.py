@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import FailureRecoveryRules, Policy, WaitForPodsReady
 from admission.engine import (
     Accounting,
     AdmissionFairSharing,
@@ -293,6 +293,17 @@ class TopologySettings(Model):
     """Prefer the nodes of the pods' preferred node affinity (Kueue's TASRespectNodeAffinityPreferred)."""
 
 
+class FailureRecoverySettings(Model):
+    """Forced end of pods that stay terminating on unreachable nodes, if annotated as safe to forcefully delete."""
+
+    forceful_termination_grace_period: Duration = FailureRecoveryRules().grace
+    """Time after the end of a pod's own grace period. Default: 1m."""
+
+    def rules(self) -> FailureRecoveryRules:
+        """Return the controller's rules."""
+        return FailureRecoveryRules(self.forceful_termination_grace_period)
+
+
 class RequeuingStrategy(Model):
     """Requeueing of workloads that were evicted because their pods were not ready in time."""
 
@@ -334,6 +345,7 @@ def policy(
     resources: ResourcesSettings | None,
     wait_for_pods_ready: WaitForPodsReadySettings | None,
     topology: TopologySettings,
+    failure_recovery: FailureRecoverySettings | None = None,
     user_limits: tuple[UserLimitSettings, ...] = (),
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
@@ -360,7 +372,8 @@ def policy(
         )
     devices = DeviceRules() if resources is None else resources.devices()
     pods_ready = _pods_ready(wait_for_pods_ready)
-    return Policy(engine=EnginePolicy(**engine), pods_ready=pods_ready, unlabelled=unlabelled, devices=devices)
+    recovery = None if failure_recovery is None else failure_recovery.rules()
+    return Policy(EnginePolicy(**engine), pods_ready, unlabelled, devices, recovery)
 
 
 def _transformation(rule: ResourceTransformation) -> Transformation:

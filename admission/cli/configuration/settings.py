@@ -30,6 +30,7 @@ from admission.cli.configuration.notification_settings import NotificationSettin
 from admission.cli.configuration.oidc_settings import OidcSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
+    FailureRecoverySettings,
     FairSharingSettings,
     ResourcesSettings,
     RetentionSettings,
@@ -248,6 +249,11 @@ class Settings(BaseSettings):
     wait_for_pods_ready: WaitForPodsReadySettings | None = Field(
         None, description="Eviction of admitted workloads whose pods are not all ready in time. Default: disabled."
     )
+    failure_recovery: FailureRecoverySettings | None = Field(
+        None,
+        description="Forced end of pods that stay terminating on unreachable nodes, if they have the annotation "
+        "sluice.dev/safe-to-forcefully-delete. Default: disabled.",
+    )
     audit_interval: Annotated[float, Field(ge=0, le=86400)] = Field(
         600.0,
         description="Seconds between audits, which compare database and cluster and repair differences; 0: no audits.",
@@ -277,6 +283,7 @@ class Settings(BaseSettings):
             resources=self.resources,
             topology=self.topology,
             wait_for_pods_ready=self.wait_for_pods_ready,
+            failure_recovery=self.failure_recovery,
             user_limits=self.user_limits,
             unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
         )
@@ -319,6 +326,7 @@ NESTED = frozenset(
         "fair_sharing",
         "integrations",
         "admission_fair_sharing",
+        "failure_recovery",
         "managed_jobs_namespace_selector",
         "notifications",
         "oidc",

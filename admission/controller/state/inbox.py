@@ -106,6 +106,14 @@ class PodsMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class PodForced:
+    """Message that a pod of a workload was ended by force, in a sentence."""
+
+    uid: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodProblemsFound:
     """Message about what keeps pods of an admitted workload from running; empty: no obstacle is known."""
 
@@ -154,6 +162,7 @@ Message: TypeAlias = (
     | PodsGone
     | PodsCounted
     | PodsMeasured
+    | PodForced
     | PodProblemsFound
     | KindListed
     | NodesAndPodsChanged

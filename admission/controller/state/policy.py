@@ -42,6 +42,16 @@ class WaitForPodsReady:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureRecoveryRules:
+    """When pods that stay terminating on unreachable nodes are ended by force, if their users permit it."""
+
+    grace: float = 60.0
+    """Seconds after the end of their own grace period."""
+    interval: float = 5.0
+    """Seconds between two looks at unreachable nodes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """All settings of the controller. The defaults are those of an unconfigured Kueue, without `waitForPodsReady`."""
 
@@ -49,3 +59,5 @@ class Policy:
     pods_ready: WaitForPodsReady | None = None
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED
     devices: DeviceRules = field(default_factory=DeviceRules)
+    failure_recovery: FailureRecoveryRules | None = None
+    """None: pods on unreachable nodes are waited for."""

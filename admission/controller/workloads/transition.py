@@ -29,6 +29,7 @@ from admission.controller.workloads.triggers import (
     Ordered,
     PlacedAgain,
     PlacesGivenUp,
+    PodEndedByForce,
     PodProblem,
     QuotaReserved,
     ReasonChanged,
@@ -40,7 +41,7 @@ from admission.controller.workloads.triggers import (
 )
 from admission.engine.vocabulary import BUDGET_EXHAUSTED, OVER_QUOTA, PREEMPTED, RESERVATION_STARTED
 from admission.model import sentences
-from admission.store.records import DEQUEUED, State
+from admission.store.records import DEQUEUED, FORCED, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,5 +104,6 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     LeftQueue: lambda change, trigger, _: change.finish(outcome=DEQUEUED, message=trigger.message),
     StopRefused: lambda change, trigger, _: change.note_stop_refused(trigger.text),
     PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
+    PodEndedByForce: lambda change, trigger, _: change.write(reason=FORCED, message=trigger.text),
     ReasonChanged: lambda change, trigger, _: change.set_waiting_reason(trigger.reason, trigger.message),
 }

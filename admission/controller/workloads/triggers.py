@@ -72,6 +72,13 @@ class PodProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class PodEndedByForce:
+    """A pod of it was ended by force, as the sentence says."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopRefused:
     """The API server refused to stop or restore the object, with the error `text`; empty: it has accepted."""
 
@@ -201,6 +208,7 @@ Trigger: TypeAlias = (
     | ObjectDeleted
     | LastPodEnded
     | PodProblem
+    | PodEndedByForce
     | StopRefused
     | SurplusCounted
     | PlacesGivenUp

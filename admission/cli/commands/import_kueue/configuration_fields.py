@@ -155,12 +155,12 @@ _WITHOUT: Final = {
     "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds/rules.md)",
     "PriorityBoost": "the priority is that of the priority class; sluice prioritize changes it",
     "ManagedJobsNamespaceSelectorAlwaysRespected": "Jobs with a queue label are queued in all namespaces",
-    "FailureRecovery": "pods on unreachable nodes are waited for",
     "PropagateBatchJobLabels": "a workload is not a copy of its Job",
 }
 """Beginning of a feature gate's name -> what Sluice does instead, if the gate is on."""
 _OWN_SETTING: Final = {
     "AdmissionFairSharing": "the setting admissionFairSharing enables it",
+    "FailureRecoveryPolicy": "the setting failureRecovery enables it",
     **dict.fromkeys(
         (
             "DynamicResourceAllocation",
