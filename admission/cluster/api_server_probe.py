@@ -43,6 +43,8 @@ class ApiServerProbe:
         self._alive.set()
         self._returned = asyncio.Event()
         """Set, and replaced by a new event, when the server answers again after a failure."""
+        self.effect, self.where = "nothing is decided", ""
+        """For the log: what a failure causes, and of which cluster it is, as in ` in the cluster b`."""
         self.failure: str | None = None
         """Message about the failure, for `/readyz`; None while the server answers."""
 
@@ -84,9 +86,9 @@ class ApiServerProbe:
 
     def _note(self, failure: str | None) -> None:
         if failure is not None and self.failure is None:
-            log.warning("nothing is decided until the API server answers: %s", failure)
+            log.warning("%s until the API server answers: %s", self.effect, failure)
         elif failure is None and self.failure is not None:
-            log.info("the API server answers again")
+            log.info("the API server answers again%s", self.where)
             self._returned.set()
             self._returned = asyncio.Event()
         self.failure = failure

@@ -93,7 +93,7 @@ class Member:
         self._writing = asyncio.Lock()
         self._set_state()
         site.paused, site.is_listed = True, False
-        site.close(self._sentence(*self._look()))
+        self._close()
 
     def _set_state(self) -> None:
         wanted, other = self._is_enabled, self._is_disabled
@@ -123,7 +123,7 @@ class Member:
                     log.warning("cluster %s: %s", self.name, self._fault)
                     if asyncio.get_running_loop().time() - began > LONGEST_PAUSE:
                         self._pause = FIRST_PAUSE
-                    self.site.close(self._sentence(*self._look()))
+                    self._close()
                     await asyncio.sleep(self._pause)
                     self._pause = min(2 * self._pause, LONGEST_PAUSE)
             self.has_ended = True
@@ -253,6 +253,11 @@ class Member:
             return "Draining", "is draining"
         return "Active", ""
 
+    def _close(self) -> None:
+        """Close or open the site, as the state is now."""
+        state, why = self._look()
+        self.site.close(self._sentence(state, why), is_lost=state not in ("Active", "Draining"))
+
     def _sentence(self, state: str, why: str) -> str:
         if not why:
             return ""
@@ -272,7 +277,7 @@ class Member:
                     await self._note(noted._replace(state=state, since=since, message=why))
                 except StoreError as error:
                     log.warning("the state of the cluster %s is not written: %s", self.name, error)
-            self.site.close(self._sentence(state, why))
+            self._close()
             await asyncio.sleep(INTERVAL)
 
 

@@ -35,6 +35,7 @@ from admission.controller.state.leader_state import Batch
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
 from admission.engine import BudgetsSpent, Engine
+from admission.engine.events import ClustersLost
 from admission.model import sentences
 from admission.model.errors import SluiceError
 from admission.model.queues import Budget, Cluster
@@ -124,7 +125,7 @@ class Controller:
             store,
             self.faults,
             tracing,
-            events=lambda cluster: self._sites[cluster].events,
+            events=self._events_of,
             failed_pods=lambda: [site.failed_pods for site in self._sites.values()],
         )
         self.quota_interval = INTERVAL
@@ -224,6 +225,10 @@ class Controller:
     def _workloads(self) -> Iterator[Tracked]:
         """Return the workloads of all clusters."""
         return chain.from_iterable(site.leader.state.registry for site in self._sites.values())
+
+    def _events_of(self, cluster: str) -> EventRecorder | None:
+        site = self._sites.get(cluster)
+        return None if site is None else site.events
 
     def _records(self) -> dict[str, WorkloadRecord]:
         """Return a snapshot of the records of all clusters, by uid."""
@@ -400,6 +405,7 @@ class Controller:
         return Shared(Engine(self._policy.engine), Batch(), self._namespace_labels, is_elsewhere)
 
     def _begun(self) -> None:
+        self._lost: frozenset[str] = frozenset()
         self._leader, self._state = self.home.leader, self.home.leader.state
         self._scheduler = Scheduler([site.leader.reconciler for site in self._sites.values()])
         self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part, records=self._records)
@@ -595,12 +601,22 @@ class Controller:
         # Each `take` clears the common event: messages that come while others are processed must set it again.
         taken = [(site, [] if site.paused else site.inbox.take()) for site in self._sites.values()]
         now = self._clock()
+        if any(site.must_recheck for site in self._sites.values()):
+            self._note_lost(now)
         for site, messages in taken:
             site.leader.state.now = now
             if site.must_recheck:
                 site.must_recheck = False
                 messages.append(ContextChanged())
             site.leader.dispatcher.messages(messages)
+
+    def _note_lost(self, now: float) -> None:
+        """Tell the engine in which clusters nothing can be stopped, if others are lost now."""
+        lost = frozenset(site.name for site in self._sites.values() if site.is_lost)
+        if lost != self._lost:
+            self._lost, self._state.now = lost, now
+            self._state.observe(ClustersLost(lost))
+            self._state.quota_freed = True
 
     async def _process_orders(self) -> None:
         """Process what other writers have committed since the last call, before Jobs that were submitted after it."""

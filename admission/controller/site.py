@@ -20,6 +20,7 @@ from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.controller.workloads.provisioning import Provisioning
 from admission.controller.workloads.renderings import sources_first
 from admission.controller.workloads.sender import Sender
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import StoredObject
     from admission.kinds.registry import Kinds
     from admission.store.store import Store
+
+CAPACITY, CAPACITY_OF_OTHERS = 2_000, 500
+"""Changes in the inbox of `local`, and of another cluster, at which its watches wait: some 50 ms for 500."""
 
 COMPARE_BATCH = 200
 """Objects compared with their stored workloads before yielding to the event loop: some ms, for which webhooks wait."""
@@ -59,6 +63,9 @@ class Site:
         self.watches = ClusterWatches(client, kinds, faults, policy.devices)
         self.context = self.watches.context
         self.context.cluster = name
+        if name != LOCAL:
+            where = f" in the cluster {name}"
+            self.watches.probe.effect, self.watches.probe.where = f"nothing is started{where}", where
         self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self.failed_pods = FailedPods(store, client, kinds, cluster=name)
@@ -68,6 +75,8 @@ class Site:
         """Whether all of its objects are known, so that those which were not observed do not exist."""
         self.must_recheck = False
         """Whether pending workloads have to be looked at again, as the site was opened or closed."""
+        self.is_lost = False
+        """Whether nothing can be stopped in the cluster at present."""
         self._store = store
         self._policy = policy
         self._faults = faults
@@ -85,7 +94,7 @@ class Site:
     def begin(self, arrived: asyncio.Event | None, shared: Shared, traces: Traces | None) -> None:
         """Begin a leadership with an empty state. `arrived`: wakes the leader; None: an event of its own."""
         client = self.client
-        self.inbox = Inbox(arrived)
+        self.inbox = Inbox(arrived, capacity=CAPACITY if self.name == LOCAL else CAPACITY_OF_OTHERS)
         self._pod_waiter = PodWaiter(client, self.inbox)
         self.nodes_and_pods = NodesAndPods(client, self.inbox)
         self._sender = Sender(self.kinds, client, self.writer, self.events, self.inbox, traces)
@@ -96,10 +105,13 @@ class Site:
         self._pod_obstacles = None
         self.reset(shared)
 
-    def close(self, why: str) -> None:
-        """Start nothing in the cluster from now on, for which `why` is the message; empty: open it."""
-        if why != self.context.closed:
-            self.context.closed, self.must_recheck = why, True
+    def close(self, why: str, *, is_lost: bool = False) -> None:
+        """Start nothing in the cluster from now on, for which `why` is the message; empty: open it.
+
+        `is_lost`: nothing can be stopped there, either.
+        """
+        if (why, is_lost) != (self.context.closed, self.is_lost):
+            self.context.closed, self.is_lost, self.must_recheck = why, is_lost, True
             self.inbox.wake()
 
     def reset(self, shared: Shared) -> None:

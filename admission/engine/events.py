@@ -121,6 +121,13 @@ class WorkloadEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ClustersLost:
+    """The clusters in which nothing can be stopped at present: their workloads are not preempted."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadPreempted:
     """A workload was preempted before this engine started, and has not finished."""
 
@@ -212,6 +219,7 @@ Event: TypeAlias = (
     QueueObjectChanged
     | QueueObjectDeleted
     | NamespaceChanged
+    | ClustersLost
     | PolicyEvent
     | TopologyEvent
     | WorkloadPending

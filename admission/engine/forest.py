@@ -105,6 +105,8 @@ class Forest:
         """The controllers of all AdmissionChecks, by name."""
         self.clusters: dict[str, Mapping[str, str]] = {}
         """Labels of the clusters that have joined, by name."""
+        self.lost: frozenset[str] = frozenset()
+        """Clusters in which nothing can be stopped at present."""
         self.cohorts: dict[str, CohortSpec] = {}
         self.specs: dict[str, ClusterQueueSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
@@ -215,6 +217,7 @@ class Forest:
             tuple((name, self.cohorts.get(name)) for name in self._cohort_names(root)),
             tuple((name, self.flavors[name].spec if name in self.flavors else None) for name in flavors),
             tuple(map(self._selected, flavors)),
+            self.lost,
         )
 
     def _selected(self, flavor: str) -> tuple[str, ...] | None:
@@ -243,7 +246,8 @@ class Forest:
         at = {queue.node: queue for queue in queues if queue.node is not None and not queue.inactive}
         converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
         placing = any(queue.topologies is not None for queue in queues)
-        guard = Guard(self.preemptions) if any(queue.protection is not None for queue in queues) else None
+        guarded = bool(self.lost) or any(queue.protection is not None for queue in queues)
+        guard = Guard(self.preemptions, lost=self.lost) if guarded else None
         concurrent = any(queue.migration is not None for queue in queues)
         return Domain(
             tree, queues, at, built_from, converging=converging, placing=placing, concurrent=concurrent, guard=guard

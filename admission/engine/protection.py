@@ -85,8 +85,10 @@ class PastPreemptions:
 class Guard:
     """Protection in one quota tree, at one time."""
 
-    def __init__(self, past: PastPreemptions, now: float = 0.0) -> None:
+    def __init__(self, past: PastPreemptions, now: float = 0.0, *, lost: frozenset[str] = frozenset()) -> None:
+        """`lost`: clusters in which nothing can be stopped now: preemption there would have no effect."""
         self._past = past
+        self._lost = lost
         self.now = now
         """Unix time (s)."""
         self.ends_at: float | None = None
@@ -94,6 +96,8 @@ class Guard:
 
     def covers(self, held: Held, claim: Claim) -> bool:
         """Whether a workload, which is a candidate otherwise, must not be preempted now."""
+        if held.workload.cluster in self._lost and not held.evicting:
+            return True
         end = self.until(held, (claim,))
         if held.evicting or end <= self.now:
             return False

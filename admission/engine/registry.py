@@ -10,6 +10,7 @@ from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.concurrent_admission import Movers
 from admission.engine.draining import drain
 from admission.engine.events import (
+    ClustersLost,
     Evict,
     NamespaceChanged,
     Park,
@@ -137,8 +138,8 @@ class Registry:
                 self._change(event)
             case QueueObjectDeleted():
                 self._delete(event)
-            case NamespaceChanged():
-                self._change_namespace(event)
+            case NamespaceChanged() | ClustersLost():
+                self._change_surroundings(event)
             case PolicyEvent():
                 self.policies.observe(event, self.held.values())
             case _:
@@ -440,7 +441,10 @@ class Registry:
             case _:
                 pass
 
-    def _change_namespace(self, event: NamespaceChanged) -> None:
+    def _change_surroundings(self, event: NamespaceChanged | ClustersLost) -> None:
+        if isinstance(event, ClustersLost):
+            self.forest.lost, self.objects_changed = event.names, True
+            return
         if self.namespaces.get(event.name) == event.labels:
             return  # every start reports all namespaces again, after the pending workloads were loaded
         if event.labels is None:
@@ -480,7 +484,7 @@ class Registry:
 
     def guard_aside(self, domain: Domain) -> Guard | None:
         """Return the protection in a tree for an answer, which must not have anything tried again."""
-        return None if domain.guard is None else Guard(self.forest.preemptions, self.now)
+        return None if domain.guard is None else Guard(self.forest.preemptions, self.now, lost=self.forest.lost)
 
     def wake_at(self) -> float | None:
         """Return when `wake` or `retry_refused` may make a workload active (Unix time, s); None: never."""

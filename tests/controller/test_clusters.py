@@ -173,6 +173,26 @@ async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start
     await other.job("during", runs)
 
 
+@pytest.mark.costly
+async def test_workloads_in_a_lost_cluster_are_not_preempted(world, other):
+    preempting = cluster_queue(preemption={"withinClusterQueue": "LowerPriority"})
+    high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}
+    await world.apply(flavor(), preempting, local_queue(), high, cluster())
+    await world.start(join=other.join)
+    await other.submit(job("low", cpu="4"))
+    await other.job("low", runs)
+    other.cut()
+    await state(world, "Lost")
+    urgent = job("urgent", cpu="4")
+    urgent["metadata"]["labels"]["sluice.dev/priority-class"] = "high"
+    await world.submit(urgent)
+    await world.record("urgent", "pending", reason="WaitingForQuota")
+    assert (await world.record("low", "admitted")).state == "admitted"
+    other.mend()
+    await world.job("urgent", runs)
+    assert (await world.record("low", "pending")).eviction.reason == "Preempted"
+
+
 async def test_draining_cluster_starts_nothing_and_disabled_one_is_left_alone(joined, other):
     await other.submit(job("running"))
     await other.job("running", runs)

@@ -56,10 +56,10 @@ class Committer:
         store: Store,
         faults: Faults,
         tracing: Tracing | None,
-        events: Callable[[str], EventRecorder],
+        events: Callable[[str], EventRecorder | None],
         failed_pods: Callable[[], Iterable[FailedPods]],
     ) -> None:
-        """`events`: returns the recorder of a cluster. `failed_pods`: returns those of all clusters."""
+        """`events`: returns the recorder of a cluster, None if it has left. `failed_pods`: returns those of all."""
         self.batching = CommitBatching()
         self.traces = None if tracing is None else Traces(tracing)
         self.metrics = LeaderMetrics(None if tracing is None else tracing.exemplar)
@@ -132,9 +132,8 @@ class Committer:
     def _record_event(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
         """Write an Event about a workload's object, and a log line if it explains why the workload does not run."""
         regarding = reference(record.workload)
-        self._events(record.workload.cluster).record(
-            regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion
-        )
+        if (recorder := self._events(record.workload.cluster)) is not None:
+            recorder.record(regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion)
         if reason in REASONS_FOR_WAITING:  # the other reasons are logged by `WorkLog.committed`
             self.work_log.log_waiting(record, note)
 
