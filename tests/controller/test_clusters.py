@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from contextlib import closing
 
 import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, node, runs
 
+from admission.cli.serve.adoption import survey
+from admission.cluster.claim import Claim
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
 from admission.kinds import all_kinds
@@ -280,3 +283,69 @@ async def test_object_with_the_uid_of_another_cluster_has_no_effect_there(joined
 
 async def refused(world):
     return world.controller.faults.count > 0
+
+
+def claim_of(database, client):
+    """A claim for a database of this name."""
+
+    async def stored():
+        return 1, 1
+
+    return Claim(
+        client, database=database, location=database, holder=f"{database}-1", election="", revision=lambda: 1,
+        stored=stored,
+    )  # fmt: skip
+
+
+@pytest.mark.costly
+async def test_cluster_of_another_sluice_is_refused_while_that_one_runs(world, other):
+    def join(cluster):
+        client = Client.from_kubeconfig(other.kubeconfig)
+        return Connection(client, all_kinds(), claim_of("ours", client))
+
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
+    async with Client.from_kubeconfig(other.kubeconfig) as client:
+        theirs = claim_of("theirs", client)
+        theirs.permit(cluster="", replacing=None)
+        await theirs.take(epoch=1)
+        keeping = asyncio.create_task(theirs.keep())
+        await other.submit(job("there"))
+        await world.start(join=join)
+
+        async def refused():
+            found = (await world.store.joined_clusters.load()).get("b")
+            return found is not None and "another Sluice, theirs-1, decides for it" in found.message
+
+        await world.eventually(refused)
+        assert is_gated(await other.job("there", lambda _: True))
+        keeping.cancel()
+        await theirs.release()
+    await state(world, "Active")
+    await other.job("there", runs)
+
+
+async def test_first_join_that_would_stop_running_jobs_needs_the_uid(world, other):
+    def join(cluster):
+        client = Client.from_kubeconfig(other.kubeconfig)
+
+        async def would_stop():
+            found = await survey(world.store, client, all_kinds(), cluster.name)
+            return str(found) if found.stopped else ""
+
+        return Connection(client, all_kinds(), None, would_stop=would_stop)
+
+    await other.submit(job("runs", suspend=False))
+    await other.job("runs", runs)
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
+    await world.start(join=join)
+
+    async def refused():
+        found = (await world.store.joined_clusters.load()).get("b")
+        return found if found is not None and "would stop 1 running Job (team-a/runs)" in found.message else None
+
+    assert (await world.eventually(refused)).state == "Connecting"
+    assert runs(await other.job("runs", lambda _: True))
+    uid = other.user.get("namespaces", "", "kube-system")["metadata"]["uid"]
+    await world.apply(cluster(uid=uid))
+    await state(world, "Active")
+    await world.record("runs", "admitted")
