@@ -34,6 +34,7 @@ from admission.api.resources.calendars import Calendars
 from admission.api.resources.cancellations import Cancellations
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
+from admission.api.resources.drain_report import DrainReports
 from admission.api.resources.dry_run import Previews
 from admission.api.resources.explaining_engine import Engines, NoController
 from admission.api.resources.explanations import Explanations
@@ -162,6 +163,7 @@ def create_app(
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
     _add_reports(app, Reports(store, views), views, attention)
+    app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
     app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)

@@ -60,6 +60,7 @@ _COMMANDS = {
     "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
     "calendar": _Command("admission.cli.commands.calendar", "Show or change quotas that change by time."),
     "reserve": _Command("admission.cli.commands.reserve", "Keep quota for some workloads for a time."),
+    "drain": _Command("admission.cli.commands.drain", "Keep workloads off nodes and flavors, for maintenance."),
     "budget": _Command("admission.cli.commands.budget", "List Budgets; grant hours to one, or take some away."),
     "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
     "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold or deactivated."),
@@ -88,7 +89,7 @@ _GROUPS = {
     ),
     "Queues and quota": (
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
-        *("report", "calendar", "reserve", "budget", "whatif", "simulate"),
+        *("report", "calendar", "reserve", "drain", "budget", "whatif", "simulate"),
     ),
     "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),

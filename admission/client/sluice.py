@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Budget,
         ClusterQueue,
         Cohort,
+        Drain,
         LocalQueue,
         ProvisioningRequestConfig,
         QueueObject,
@@ -196,6 +197,11 @@ class Sluice:
     def reservations(self) -> Collection[Reservation]:
         """Reservations, quota that is kept for some workloads for a time."""
         return self._of_kind("Reservation")
+
+    @property
+    def drains(self) -> Collection[Drain]:
+        """Drains, nodes and flavors on which nothing starts any more."""
+        return self._of_kind("Drain")
 
     @property
     def workloads(self) -> Workloads:

@@ -20,6 +20,7 @@ from admission.controller.auditing.auditor import Auditor
 from admission.controller.clusters import Member
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
+from admission.controller.decisions.node_drains import NodeDrains
 from admission.controller.decisions.outages import record_outages
 from admission.controller.decisions.quota_calendars import CalendarQuotas
 from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFromNodes
@@ -312,6 +313,11 @@ class Controller:
                 group.create_task(calendars.run(), name="calendars")
                 unused = UnusedReservations(self._store, self.engine, self.faults, interval=self.quota_interval)
                 group.create_task(unused.run(), name="unused reservations")
+                drains = NodeDrains(
+                    self._store, self.home.client, self.home.inbox, lambda: self.home.leader.state.registry,
+                    leads=lambda: self.is_deciding, faults=self.faults, interval=self.quota_interval,
+                )  # fmt: skip
+                group.create_task(drains.run(), name="drains of nodes")
                 self._provisioning_changed()
                 await self._loop()
         finally:

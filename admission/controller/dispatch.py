@@ -10,6 +10,7 @@ from admission.controller.state.inbox import (
     Due,
     KindListed,
     NodesAndPodsChanged,
+    NodesDrained,
     ObjectGone,
     ObjectReturned,
     ObjectsChanged,
@@ -26,6 +27,7 @@ from admission.controller.workloads.triggers import (
     CheckRulesChanged,
     ClaimsChanged,
     ContextChange,
+    Drained,
     LastPodEnded,
     ObjectDeleted,
     Ordered,
@@ -108,7 +110,7 @@ class Dispatcher:
                         self._read(uid)
                 case PodsGone() | PodsCounted() | PodsMeasured() | PodProblemsFound() | PodForced():
                     self._pods_reported(message)
-                case NodesAndPodsChanged():
+                case NodesAndPodsChanged() | NodesDrained():
                     self._nodes_and_pods_changed(message)
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
@@ -153,7 +155,11 @@ class Dispatcher:
             case PodForced(uid, text):
                 self._trigger(uid, PodEndedByForce(text))
 
-    def _nodes_and_pods_changed(self, message: NodesAndPodsChanged) -> None:
+    def _nodes_and_pods_changed(self, message: NodesAndPodsChanged | NodesDrained) -> None:
+        if isinstance(message, NodesDrained):
+            for uid in sorted(message.uids):
+                self._trigger(uid, Drained(message.text))
+            return
         for event in message.events:
             self._state.observe(event)
         self._failed_nodes.changed(message)

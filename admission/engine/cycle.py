@@ -27,6 +27,7 @@ from admission.engine.vocabulary import (
     ADMISSION_GATED,
     BETTER_ADMITTED,
     DEFERRED,
+    DRAINED,
     FITS_WITHOUT_PREEMPTED,
     FLAVOR_MIGRATION,
     GATED,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.configuration import Policy
+    from admission.engine.drains import Drains
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.head_prediction import Contender
@@ -81,19 +83,22 @@ class Cycle:
         skip_plan: SkipPlan | None = None,
         policies: ActivePolicies | None = None,
         victims: dict[str, Held] | None = None,
+        drains: Drains | None = None,
     ) -> None:
         self._domain = domain
         self._make_search = make_search
         self._policy = policy
         self._now = now
         self._number = number
-        self._lean = lean and len(domain.queues) == 1
+        self._lean = lean and len(domain.queues) == 1 and not drains
         self._victims: dict[str, Held] = {} if victims is None else victims
         self._cycle_usage: list[tuple[Node, int, int]] = []
         """Usage of heads that wait for preemption: counted until the end of the cycle only."""
+        self._concurrent = domain.concurrent
         self._migrating: list[Held] = []
         """Workloads that are evicted for a variant of theirs in a better flavor."""
-        self._places = PlacedHeads(policy, self._victims)
+        self._drains = drains
+        self._places = PlacedHeads(policy, self._victims, drains)
         self._skip_plan = skip_plan
         self._filters = policies if policies is not None and policies.filtering else None  # None: no policy filters
         self._entries: list[Entry] = []
@@ -270,8 +275,10 @@ class Cycle:
     def _assign(self, entry: Entry, only: Assignment | None = None) -> None:
         """Find an assignment and its targets, for fewer pods if the full number gets none: Kueue's `getAssignments`."""
         entry.generation = entry.queue.generation
-        flavors = entry.flavors
-        if only is None and entry.progress is None and entry.queue.topologies is None and not flavors:
+        flavors = entry.flavors if self._concurrent else ()
+        if self._drains is not None:
+            entry.barred = self._drains.flavors(entry.item.workload)
+        if only is None and entry.progress is None and entry.queue.topologies is None and not (flavors or entry.barred):
             known = entry.queue.facts(entry.item.shape).known_fit
             if known is not None and known.holds(entry.node):
                 entry.assignment = known.assignment
@@ -308,6 +315,7 @@ class Cycle:
             only=only.pod_sets if only else None,
             replaced=replaced.admission.pod_sets if replaced is not None else (),
             ignore_undeclared=self._policy.ignore_undeclared,
+            barred=entry.barred,
         )
 
         placer = self._places.placer(entry)
@@ -353,12 +361,12 @@ class Cycle:
         elif entry.queue.topologies is not None and self._places.needs_other_place(entry):
             self._assign(entry, only=entry.assignment)
             self._domain.shares = None
-        elif self._cycle_usage and entry.flavors and not entry.fits_without(self._victims):
+        elif self._concurrent and self._cycle_usage and entry.flavors and not entry.fits_without(self._victims):
             self._assign(entry)  # the quota of its flavor is kept for one that moves: there may be another
             self._domain.shares = None
         assignment, usage = entry.assignment, entry.assignment.usage
         if assignment.mode is Mode.NO_FIT:
-            entry.reason, entry.message = assignment.reason(), assignment.message()
+            entry.reason, entry.message = assignment.reason() or DRAINED, assignment.message()
         elif assignment.mode is Mode.PREEMPT and not entry.targets:
             entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
             if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
@@ -478,9 +486,9 @@ class Cycle:
 
     def _conclude(self, entry: Entry) -> None:
         """Requeue a head that was not admitted, as active or inadmissible (Kueue's `requeueAndUpdate`)."""
-        item, queue, pending = entry.item, entry.queue, entry.pending
-        if isinstance(item, Mover):
-            self._conclude_mover(entry, pending)
+        item, queue, pending = entry.item, entry.queue, entry.queue.pending
+        if self._concurrent and isinstance(item, Mover):
+            self._conclude_mover(entry, entry.pending)
             return
         if self._domain.skipped is not None:
             self._domain.skipped.invalidate(queue)
@@ -506,7 +514,7 @@ class Cycle:
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
-        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED) and not entry.flavors:
+        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED) and not (self._concurrent and entry.flavors):
             progress = Progress(entry.assignment.tried(), entry.generation, self._number)
             if progress.unfinished:
                 item.progress = progress
@@ -519,9 +527,7 @@ class Cycle:
             pending.sticky = item.uid
             self._result.moved = True
         not_admitted = best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
-        if not_admitted and self._filters is not None and item.uid in self._filters.refused:
-            # It was refused in another flavor, in which others of its shape may be admitted.
-            pending.make_one_inadmissible(item)
+        if not_admitted and self._set_aside(entry):
             self._result.moved = True
         elif not_admitted and not (queue.strict_after is not None and self._is_overdue(entry, queue.strict_after)):
             pending.make_inadmissible(item)
@@ -532,6 +538,23 @@ class Cycle:
             self._result.moved = True
         else:
             pending.add(item)
+
+    def _set_aside(self, entry: Entry) -> bool:
+        """Make a head inadmissible without its shape, as others of it may be admitted; False: none of it may."""
+        if self._filters is not None and entry.item.uid in self._filters.refused:  # it was refused in another flavor
+            entry.queue.pending.make_one_inadmissible(entry.item)
+            return True
+        drains = self._drains
+        kept = drains.against(entry.item.workload) if drains is not None and drains.differ else None
+        if drains is None or not kept:
+            return False
+        flavors = {quotas.name for group in entry.queue.spec.resource_groups for quotas in group.flavors}
+        everywhere = flavors <= (entry.barred or {}).keys()
+        entry.queue.pending.add(entry.item)
+        entry.queue.pending.set_aside_all(
+            entry.item.shape, lambda item: drains.against(item.workload) >= kept, until_woken=everywhere
+        )
+        return True
 
     def _conclude_mover(self, entry: Entry, moving: Pending) -> None:
         item, leaving = entry.item, entry.queue.leaving

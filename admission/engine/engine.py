@@ -94,6 +94,7 @@ class Engine:
         evicted = registry.refresh()
         if registry.policies.evicting:
             evicted += registry.evict_for_policies()
+        evicted += registry.drains.evict()
         registry.retry_refused()
         parked = registry.newly_outside()
         admitted: list[Admit] = []
@@ -122,6 +123,7 @@ class Engine:
                 skip_plan=skip_plan,
                 policies=registry.policies,
                 victims=victims if domain.placing else None,
+                drains=registry.drains or None,
             )
             cycles.append((domain, cycle))
         for domain, result in self._results(cycles, again):
@@ -204,7 +206,13 @@ class Engine:
 
     def _plan_skips(self, domain: Domain, *, lean: bool) -> SkipPlan | None:
         """Decide which ClusterQueues the next cycle skips; None: none."""
-        if domain.placing or domain.concurrent or domain.guard is not None or self._registry.policies.filtering:
+        if (
+            self._registry.drains
+            or domain.placing
+            or domain.concurrent
+            or domain.guard is not None
+            or self._registry.policies.filtering
+        ):
             return None  # predictions consider quota alone, no protection, and no policy that may refuse the head
         if domain.skipped is None:
             if not (lean and self._policy.fair_sharing and domain.flat):
@@ -311,7 +319,7 @@ class Engine:
         """Return when the next cycle is due without an event (Unix time, s): a backoff or delay ends; None: never."""
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         registry = self._registry
-        timed = registry.forest.guarded or registry.forest.aging
+        timed = registry.forest.guarded or registry.forest.aging or registry.drains
         woken = registry.wake_at() if registry.asleep or registry.policies.refused or timed else None
         again = registry.placed.due_at() if registry.placed is not None else None
         evicts = registry.policies.evicts_at() if registry.policies.evicting else None

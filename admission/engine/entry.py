@@ -55,6 +55,8 @@ class Entry:
     outcome: Outcome = Outcome.NOT_ADMITTED
     reason: str = ""
     message: str = ""
+    barred: Mapping[str, str] | None = None
+    """Flavors in which it must not start, with the reasons: they are drained."""
     contended: bool = False
     """Whether it entered the running cycle as a contender (see `fair_skipping`), and was no head at its start."""
 

@@ -13,6 +13,7 @@ from admission.model.queues import (
     Cluster,
     ClusterQueue,
     Cohort,
+    Drain,
     LocalQueue,
     Reservation,
     ResourceFlavor,
@@ -43,7 +44,9 @@ def decisive_part(item: QueueObject | None) -> object:
     A write that leaves it equal changes no decision. The reason for a stop only occurs in messages.
     """
     match item:
-        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology() | Budget() | Reservation():
+        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology():
+            return item.spec
+        case Budget() | Reservation() | Drain():
             return item.spec
         case AdmissionCheck():
             return item.name  # only whether it exists

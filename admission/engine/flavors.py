@@ -65,7 +65,7 @@ class Assigner:
     the workload takes over (a workload slice): it gets the same flavors, and only the difference is requested.
     `ignore_undeclared`: resources for which the ClusterQueue has no quota are ignored instead of refused (KEP 7513).
     `all_obstacles`: continue after a part that gets no flavor, to find all obstacles; a scheduling cycle stops there,
-    as in Kueue.
+    as in Kueue. `barred`: flavors that are passed over, with the reasons.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Assigner:
         replaced: Sequence[PodSetAssignment] = (),
         ignore_undeclared: bool = False,
         all_obstacles: bool = False,
+        barred: Mapping[str, str] | None = None,
     ) -> None:
         assert queue.node is not None
         self._node: Node = queue.node
@@ -92,6 +93,7 @@ class Assigner:
         self._shape = shape
         self._may_borrow = shape.terms.may_borrow
         self._allowed = shape.terms.flavors
+        self._barred = barred or {}
         self._facts = queue.facts(shape)
         self._plan: Plan = self._facts.plan
         self._simulate = simulate
@@ -109,7 +111,7 @@ class Assigner:
         plain = (
             self._quota_alone
             and counts is None
-            and not (self._progress or self._only or self._replaced or self._all_obstacles)
+            and not (self._progress or self._only or self._replaced or self._all_obstacles or self._barred)
         )
         self._checks = [] if plain else None
         results: list[PodSetResult | None] = [None] * len(self._shape.pod_sets)
@@ -197,6 +199,9 @@ class Assigner:
                 causes.append(
                     f"skipping flavor {option.flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
                 )
+                continue
+            if self._barred and option.flavor in self._barred:
+                causes.append(self._barred[option.flavor])
                 continue
             if option.mismatch:
                 causes.append(option.mismatch)

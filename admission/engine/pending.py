@@ -317,6 +317,13 @@ class Pending:
         self._enter(item)
         self._inadmissible_alone[item.uid] = item, until_woken
 
+    def set_aside_all(self, shape: Shape, which: Callable[[Item], bool], *, until_woken: bool) -> None:
+        """Make the active workloads of a shape that are such inadmissible, but not their shape."""
+        for bucket in list(self._buckets.get(shape, {}).values()):
+            for item in [item for item in bucket.items() if which(item)]:
+                self._take(item)
+                self.make_one_inadmissible(item, until_woken=until_woken)
+
     def set_aside(self, item: Item) -> None:
         """Make an active workload inadmissible, but not its shape, until `requeue_inadmissible`."""
         self._take(item)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.concurrent_admission import Movers
 from admission.engine.draining import drain
+from admission.engine.drains import Drains
 from admission.engine.events import (
     ClustersLost,
     Evict,
@@ -35,7 +36,7 @@ from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
 from admission.engine.vocabulary import REFUSED_IN_A_FLAVOR
 from admission.model.names import STOP_REASON
-from admission.model.queues import AdmissionCheck, Cluster, Cohort, LocalQueue, ResourceFlavor, Topology
+from admission.model.queues import AdmissionCheck, Cluster, Cohort, Drain, LocalQueue, ResourceFlavor, Topology
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Registry:
         self._dependents: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
         """(namespace, name) to uid and what that pending workload waits for, of those that wait for others."""
         self.movers = Movers(self)
+        self.drains = Drains(self)
         self.rests = Rests()
         self.asleep: list[tuple[float, str]] = []
         """Heap of (Unix time (s) at which the requeue backoff ends, uid)."""
@@ -279,6 +281,8 @@ class Registry:
         self.policies.restore(held)
         if queue.moving is not None:
             self.movers.follow(held)
+        if self.drains:
+            self.drains.loaded()
         if queue.tree is None:
             return
         if all(fr in queue.tree.index for fr, _ in held.usage):
@@ -395,6 +399,8 @@ class Registry:
             case ClusterQueueObject():
                 self.forest.specs[item.name] = item.spec
                 self.objects_changed = True
+            case Drain():
+                self.drains.put(item.name, item.spec)
             case LocalQueue():
                 key = item.metadata.namespace, item.name
                 self.local_queues[key] = item.spec
@@ -425,6 +431,8 @@ class Registry:
             case ClusterQueueObject.kind:
                 self.forest.specs.pop(event.name, None)
                 self.objects_changed = True
+            case Drain.kind:
+                self.drains.put(event.name, None)
             case LocalQueue.kind:
                 self.local_queues.pop((event.namespace, event.name), None)
                 self._local_queues_changed.add((event.namespace, event.name))
@@ -457,6 +465,7 @@ class Registry:
     def wake(self) -> None:
         """Make workloads active whose requeue backoff has ended, that may preempt others which were protected, or that
         are not overtaken any more."""
+        self.drains.wake()
         for domain in self.forest.aging:
             if domain.overdue_at is not None and domain.overdue_at <= self.now:
                 domain.overdue_at = None
@@ -492,7 +501,8 @@ class Registry:
         permitted = self.policies.wake_at() if self.policies.refused else None
         protected = (domain.guard.ends_at for domain in self.forest.guarded if domain.guard is not None)
         overdue = (domain.overdue_at for domain in self.forest.aging)
-        return min((at for at in (backoff, permitted, *protected, *overdue) if at is not None), default=None)
+        times = (backoff, permitted, self.drains.changes_at, *protected, *overdue)
+        return min((at for at in times if at is not None), default=None)
 
     def retry_refused(self) -> None:
         """Make workloads active that no policy refuses any more, if any input of the policies has changed."""

@@ -18,6 +18,7 @@ from admission.engine.outside_cycles import why_outside
 from admission.engine.topology.workloads import Placer
 from admission.engine.tree import lowest_subtree, usable
 from admission.engine.vocabulary import (
+    DRAINED,
     EXCEEDS_MAX_QUOTA,
     HOPELESS,
     MISCONFIGURED,
@@ -36,7 +37,7 @@ from admission.model.names import listed
 from admission.model.resource_words import amount_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from admission.engine.assignment import Assignment, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue
@@ -71,9 +72,17 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
         return Verdict(WAITING_FOR_PREEMPTED, sentences.preempting(leaving))
     if item.yields_to in registry.items:
         return Verdict(WAITING_FOR_QUOTA, sentences.YIELDS)
-    verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
+    barred = registry.drains.flavors(item.workload) if registry.drains else {}
+    if barred:
+        verdict = _verdict_beside(registry, queue, item, barred, ignore_undeclared)
+    else:
+        verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
     if verdict != UNTRIED:
         return verdict
+    if registry.drains and queue.topologies is not None:
+        nodes, reason = registry.drains.nodes(item.workload)
+        if nodes:
+            return Verdict(DRAINED, sentences.waits_for_nodes(nodes, reason))
     overdue = queue.pending.overdue
     if overdue is not None and overdue.rank < item.rank:
         return Verdict(WAITING_FOR_QUOTA, sentences.BEHIND_OVERDUE)
@@ -117,12 +126,32 @@ def _verdict_of_shape(registry: Registry, queue: ClusterQueue, shape: Shape, ign
     return verdict
 
 
+def _verdict_beside(
+    registry: Registry, queue: ClusterQueue, item: Item, barred: Mapping[str, str], ignore_undeclared: bool
+) -> Verdict:
+    """Return the verdict about a workload that must not start in some flavors, as they are drained."""
+    usable = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
+    flavors = [quotas.name for group in queue.spec.resource_groups for quotas in group.flavors]
+    drained = [barred[name] for name in flavors if name in barred]
+    if usable.reason in HOPELESS or not drained:
+        return usable
+    assignment = _assigner(queue, item.shape, ignore_undeclared, barred).assign()
+    if assignment.mode is Mode.FIT:
+        return verdict_on(queue, item.shape, assignment, ignore_undeclared)
+    text = sentences.waits_for_drain(drained)
+    if len(drained) == len(flavors) or usable == UNTRIED:
+        return Verdict(DRAINED, text)
+    return Verdict(usable.reason, f"{usable.message} {text}", usable.lacks)
+
+
 def assign_without_preemption(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
     """Return the flavor assignment that a workload would get without preemption. The ClusterQueue must be active."""
     return _assigner(queue, item.shape, ignore_undeclared).assign()
 
 
-def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Assigner:
+def _assigner(
+    queue: ClusterQueue, shape: Shape, ignore_undeclared: bool, barred: Mapping[str, str] | None = None
+) -> Assigner:
     node = queue.node
     assert node is not None
     return Assigner(
@@ -130,6 +159,7 @@ def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
         shape,
         simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
         ignore_undeclared=ignore_undeclared,
+        barred=barred,
         all_obstacles=True,  # whether it can ever be admitted must not depend on what is free now
     )
 

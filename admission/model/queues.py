@@ -26,6 +26,7 @@ from admission.model.base import (
 from admission.model.budgets import BudgetSpec
 from admission.model.calendars import Calendar
 from admission.model.clusters import ClusterSpec
+from admission.model.drains import DrainSpec
 from admission.model.durations import PositiveDuration, parse_duration
 from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSpec
 from admission.model.quantity import amount
@@ -649,6 +650,16 @@ class Cluster(_Named):
         return self
 
 
+class Drain(_Named):
+    """Nodes or flavors on which nothing starts any more. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.DRAIN
+    references = (Reference("ResourceFlavor", "spec.flavors[]", needed=False),)
+
+    spec: DrainSpec
+    """What is drained, and when."""
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -703,6 +714,7 @@ QueueObject: TypeAlias = (
     | Topology
     | Budget
     | Reservation
+    | Drain
     | Subscription
     | Cluster
 )
@@ -718,6 +730,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     LocalQueue,
     Budget,
     Reservation,
+    Drain,
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""

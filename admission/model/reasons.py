@@ -50,6 +50,8 @@ WAITING: Final = (
            "where", "What the message says; it is evaluated again when it changes"),
     Reason("Suspended", "Its LocalQueue or ClusterQueue is stopped, or not complete",
            "An admin opens it with `sluice resume`, or completes it"),
+    Reason("Drained", "The flavors or nodes with room for it are drained; the message says which, and why",
+           "Waiting until an admin ends the drain; a time limit that ends before the maintenance", own=True),
     Reason("OnHold", "Its user or an admin put it on hold; the message says who and why",
            "`sluice release`, by its user if it is on hold by `sluice.dev/hold`, else by an admin"),
     Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice release` by an "
@@ -77,6 +79,8 @@ EVICTED: Final = (
            "An admin opens it with `sluice resume`"),
     Reason("OverQuota", "Quota was lowered below use, and its ClusterQueue converges to it (`overQuota`)",
            "It queues again by itself", own=True),
+    Reason("Drained", "The deadline of a Drain of its nodes or its flavor has passed", "It queues again by itself",
+           own=True),
     Reason("FlavorMigration", "A flavor is free that its ClusterQueue prefers to its own (`concurrentAdmissionPolicy`)",
            "It queues again by itself"),
     Reason("BudgetExhausted", "The hours of a Budget have been used up for as long as workloads may run on "

@@ -404,6 +404,28 @@ def moves(flavor: str, better: str, queue: str) -> str:
     return f"It moves from flavor {flavor} to {better}, which ClusterQueue {queue} prefers; it queues again by itself."
 
 
+def drained_flavor(flavor: str, start: str | None, reason: str) -> str:
+    """It must not start in a flavor that is drained."""
+    limit = "" if start is None else f": only what ends before {start}, by its time limit, starts there"
+    return f"flavor {flavor} is drained{_why(reason)}{limit}"
+
+
+def waits_for_drain(drained: Sequence[str]) -> str:
+    """It waits as flavors are drained."""
+    text = listed(drained)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def waits_for_nodes(nodes: Sequence[str], reason: str) -> str:
+    """It has quota, but may not end before nodes are maintained on which it would have room."""
+    return f"Nodes are drained on which it would not have ended in time ({listed(nodes)}){_why(reason)}."
+
+
+def evicted_by_drain(name: str, reason: str) -> str:
+    """It was evicted at the deadline of a Drain."""
+    return f"The deadline of Drain {name} has passed{_why(reason)}. It queues again by itself, and starts elsewhere."
+
+
 def would_move(flavors: Sequence[str], queue: str, not_before: float | None) -> str:
     """It is admitted, and would rather be in one of these flavors."""
     names = " or ".join(flavors)

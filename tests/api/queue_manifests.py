@@ -58,3 +58,8 @@ def reservation(name: str, queue: str, cpu: int, **spec: Any) -> dict[str, Any]:
 
 def priority_class(name: str, value: int) -> dict[str, Any]:
     return manifest("WorkloadPriorityClass", name, value=value)
+
+
+def drain(name: str, *nodes: str) -> dict[str, Any]:
+    spec = {"nodes": [*nodes], "flavors": ["a100"], "deadline": "2030-12-01T18:00:00Z", "reason": "fans"}
+    return manifest("Drain", name, spec=spec)

@@ -40,7 +40,7 @@ LED = "audits"
 """Resource that only a leader can answer; there is no leader here."""
 OWN, OTHER = "research-vision", "marketing"
 FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks", "provisioningrequestconfigs", "topologies",
-        "budgets", "reservations", "clusters")  # fmt: skip
+        "budgets", "reservations", "drains", "clusters")  # fmt: skip
 
 MATRIX: list[tuple[str, str, str]] = [
     ("GET", "", ALL),
@@ -60,6 +60,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "namespaces/team-a/reports/usage", "MAVN"),
     ("GET", "namespaces/team-b/reports/usage", "MAV"),
     ("GET", "reports/nodes", "MAV"),
+    ("GET", "reports/drain", "MAV"),
     ("GET", "reports/attention", "MAV"),
     ("GET", "reports/topology", "MAV"),
     ("GET", "reports/node", "MAV"),

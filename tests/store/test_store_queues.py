@@ -29,6 +29,7 @@ from admission.model.queues import (
     Cluster,
     ClusterQueue,
     Cohort,
+    Drain,
     LocalQueue,
     ProvisioningRequestConfig,
     Reservation,
@@ -96,6 +97,10 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
             "atStart": "Preempt", "releaseUnusedAfterSeconds": 600,
         },
     })  # fmt: skip
+    away = Drain.model_validate({
+        "metadata": {"name": "d"},
+        "spec": {"nodes": ["n17"], "flavors": ["a100"], "startTime": "2030-12-01T17:00:00Z", "reason": "fans"},
+    })  # fmt: skip
     other = Cluster.model_validate({
         "metadata": {"name": "b", "labels": {"region": "eu"}},
         "spec": {
@@ -104,7 +109,7 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         },
     })  # fmt: skip
     queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (racks, other, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, kept, told)
+    objects = (racks, other, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, kept, away, told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

@@ -10,6 +10,7 @@ from admission.api.kinds.budgets import BUDGET
 from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
 from admission.api.kinds.clusters import CLUSTER
 from admission.api.kinds.cohorts import COHORT
+from admission.api.kinds.drains import DRAIN
 from admission.api.kinds.local_queues import LOCAL_QUEUE
 from admission.api.kinds.provisioning_request_configs import PROVISIONING_REQUEST_CONFIG
 from admission.api.kinds.reservations import RESERVATION
@@ -32,6 +33,7 @@ KINDS: Final = MappingProxyType(
             PROVISIONING_REQUEST_CONFIG,
             BUDGET,
             RESERVATION,
+            DRAIN,
             SUBSCRIPTION,
             CLUSTER,
         )

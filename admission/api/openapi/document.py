@@ -16,6 +16,7 @@ from admission.api.registry import (
     ATTENTION_REPORT,
     AUDIT_RECORDS,
     AUDITS,
+    DRAIN_REPORT,
     GROUP,
     NAMESPACE_REPORT,
     NODE_REPORT,
@@ -179,6 +180,9 @@ def describe() -> Document:
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
+    drain = _operation("get", DRAIN_REPORT, ref(f"{OWN}{DRAIN_REPORT}"), None)
+    drain["parameters"] = _query(("node", "flavor"))
+    _add(paths, f"{REPORTS.collection()}/drain", "get", drain)
     topology = _operation("get", TOPOLOGY_REPORT, ref(f"{OWN}{TOPOLOGY_REPORT}"), None)
     topology["parameters"] = _query(("flavor", "level", "most", "within"))
     _add(paths, f"{REPORTS.collection()}/topology", "get", topology)

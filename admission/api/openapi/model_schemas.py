@@ -34,6 +34,7 @@ _ANSWERS: Final = (
     report_schemas.Cancellation,
     report_schemas.NamespaceReport,
     report_schemas.NodeReport,
+    report_schemas.DrainReport,
     report_schemas.TopologyReport,
     report_schemas.StayReport,
     report_schemas.PendingReport,

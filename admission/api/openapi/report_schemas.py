@@ -623,6 +623,36 @@ class NodeReport(Model):
     """One item for each ResourceFlavor."""
 
 
+class DrainItem(Model):
+    """A workload that runs on a node, or in a flavor."""
+
+    namespace: str
+    """Its namespace; empty if the user may not read it."""
+    name: str
+    """Its name; empty likewise."""
+    kind: str
+    """Kind of its object."""
+    local_queue: str
+    """Its LocalQueue; empty if the user may not read its namespace."""
+    priority: int
+    """Its priority."""
+    pods: int | None
+    """Number of its pods on the node; null for a flavor."""
+    admitted_at: str | None
+    """When it was admitted."""
+    ends_by: str | None
+    """When its time limit stops it at the latest; null: it has none."""
+
+
+class DrainReport(Model):
+    """Workloads that stand in the way of emptying a node or a flavor, the one that ends last first."""
+
+    items: tuple[DrainItem, ...]
+    """The workloads."""
+    others: int
+    """Number of pods on the node that belong to no workload, such as those of DaemonSets; 0 for a flavor."""
+
+
 class TopologyRun(Model):
     """Pods of a workload in a domain."""
 

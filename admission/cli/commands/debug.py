@@ -43,6 +43,7 @@ _TYPES: Final = (
     "topologies",
     "budgets",
     "reservations",
+    "drains",
     "subscriptions",
     "workloads",
 )

@@ -122,6 +122,14 @@ class PodProblemsFound:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesDrained:
+    """Message that workloads have pods on nodes that have to be empty, as the deadline of a Drain has passed."""
+
+    uids: frozenset[str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class KindListed:
     """The first list of a kind is complete, or the API server no longer serves a kind.
 
@@ -166,6 +174,7 @@ Message: TypeAlias = (
     | PodProblemsFound
     | KindListed
     | NodesAndPodsChanged
+    | NodesDrained
 )
 
 

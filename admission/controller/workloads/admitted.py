@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.tracked import StartPatch
 from admission.engine.events import ChecksReady, PodAdditions
-from admission.engine.vocabulary import NODE_FAILURES
+from admission.engine.vocabulary import DRAINED, NODE_FAILURES
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.model.workload import Toleration
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CheckAnswered,
         CheckRulesChanged,
         DeadlineReached,
+        Drained,
         NodesLost,
         PlacedAgain,
         QuotaReserved,
@@ -118,6 +119,12 @@ def nodes_lost(change: WorkloadChange, event: NodesLost, _: Environment) -> None
     """Evict a workload several of whose nodes have failed."""
     if change.tracked.record.state is State.ADMITTED:
         change.evict(reason=NODE_FAILURES, message=event.message)
+
+
+def drained(change: WorkloadChange, event: Drained, _: Environment) -> None:
+    """Evict a workload with pods on a node that has to be empty."""
+    if change.tracked.record.state is State.ADMITTED:
+        change.evict(reason=DRAINED, message=event.message)
 
 
 def evaluate(change: WorkloadChange, environment: Environment) -> None:

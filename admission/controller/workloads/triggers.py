@@ -159,6 +159,13 @@ class NodesLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """It has pods on a node whose drain has ended. `message`: which."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartImpossible:
     """The object cannot be started in this generation. `message`: the cause, for its user."""
 
@@ -224,6 +231,7 @@ Trigger: TypeAlias = (
     | EvictionDecided
     | PlacedAgain
     | NodesLost
+    | Drained
     | StartImpossible
     | EditedBeforeStart
     | Stopped

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import Held
     from admission.engine.configuration import Policy
+    from admission.engine.drains import Drains
     from admission.engine.entry import Entry
     from admission.engine.preemption import Search
     from admission.engine.topology.state import PlacedPods, Topologies
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class PlacedHeads:
     """The heads that a cycle has placed; `victims`: the preemption targets of the cycle so far, by uid."""
 
-    def __init__(self, policy: Policy, victims: Mapping[str, Held]) -> None:
+    def __init__(self, policy: Policy, victims: Mapping[str, Held], drains: Drains | None = None) -> None:
+        self._drains = drains
         self._rules = policy.topology
         self._victims = victims
         # Kueue does not count pods here, so that heads of one cycle may get a node that has no room for all of them.
@@ -37,7 +39,10 @@ class PlacedHeads:
         if topologies is None:
             return None
         replaced = entry.replaced() if entry.item.workload.replaces else None
-        return Placer(topologies, entry.queue, entry.item.shape.written, replaced)
+        pod_sets = entry.item.shape.written
+        if self._drains is not None:
+            pod_sets = self._drains.pod_sets(entry.item.workload, pod_sets)
+        return Placer(topologies, entry.queue, pod_sets, replaced)
 
     def is_placed(self, entry: Entry) -> bool:
         """Whether its domains still have room for its pods, without the targets of the cycle and its own."""

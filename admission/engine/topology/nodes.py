@@ -38,6 +38,8 @@ class NodeState:
     """Whether it is cordoned."""
     reports: bool = True
     """Whether it has the condition Ready at all, True or not."""
+    drained: bool = False
+    """Whether a Drain keeps new pods away."""
 
     @property
     def hostname(self) -> str:
@@ -47,7 +49,7 @@ class NodeState:
     @property
     def usable(self) -> bool:
         """Whether new pods may be placed on it at all."""
-        return self.ready and not self.unschedulable
+        return self.ready and not self.unschedulable and not self.drained
 
     def values(self, selector: Mapping[str, str], levels: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return its domain in the tree of a flavor with these labels; None: it is not in the tree."""

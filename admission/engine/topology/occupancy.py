@@ -181,6 +181,7 @@ def nodes_out(tree: Tree, tolerations: tuple[FlavorToleration, ...], nodes: Iter
             yield OutNode(node.name, f'has no label "{missing[0]}"', ())
             continue
         why = "is not ready" if not node.ready else "is cordoned" if node.unschedulable else ""
+        why = why or ("is drained" if node.drained else "")
         if not why and tree.by_hostname and (taint := untolerated(node.taints, tolerations)) is not None:
             value = f"={taint.value}" if taint.value else ""
             why = f"has the taint {taint.key}{value}:{taint.effect}, which the flavor does not tolerate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.topology.placement import Rules
@@ -41,6 +42,7 @@ class Topologies:
         self.trees: dict[str, Tree] = {}
         self._specs: dict[str, TreeSpec] = {}
         self._nodes: dict[str, NodeState] = {}
+        self._drained: set[str] = set()
         self._pods: dict[str, tuple[str, Mapping[str, int]]] = {}
         """Uid of a pod that is not placed by topology, to its node and requests with one of `pods`."""
         self._foreign: dict[str, Amounts] = {}
@@ -103,8 +105,17 @@ class Topologies:
 
     # --- nodes, and pods that are not placed by topology
 
+    def drain(self, names: set[str]) -> None:
+        """Keep new pods away from these nodes, and from no others."""
+        changed, self._drained = self._drained ^ names, names
+        for name in sorted(changed):
+            if (node := self._nodes.get(name)) is not None:
+                self.node_changed(node)
+
     def node_changed(self, node: NodeState) -> bool:
         """Add or update a node; returns whether a tree contained it before or contains it now."""
+        if node.drained is not (node.name in self._drained):
+            node = replace(node, drained=node.name in self._drained)
         before = self._nodes.get(node.name)
         self._nodes[node.name] = node
         return before != node and self._move(before, node)

@@ -1,0 +1,99 @@
+"""Eviction of workloads whose pods still run on drained nodes when the deadline has passed.
+
+The engine evicts what is placed on single nodes by topology; of other pods only the API server knows where they are. It
+is asked for the pods of nodes with a deadline that has passed, and only of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from admission.controller.state.inbox import NodesDrained
+from admission.kinds.occupants import occupant
+from admission.model import sentences
+from admission.model.errors import SluiceError
+from admission.model.queues import Drain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from admission.cluster.client import Client
+    from admission.controller.state.faults import Faults
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.tracked import Tracked
+    from admission.store.store import Store
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 10.0
+"""Seconds between two looks at the nodes."""
+
+
+class NodeDrains:
+    """Finds the workloads with pods on nodes of its own cluster that have to be empty.
+
+    `leads`: whether this replica decides now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        client: Client,
+        inbox: Inbox,
+        workloads: Callable[[], Iterable[Tracked]],
+        *,
+        leads: Callable[[], bool],
+        faults: Faults,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._inbox = inbox
+        self._workloads = workloads
+        self._leads = leads
+        self._faults = faults
+        self._interval = interval
+
+    async def run(self) -> None:
+        """Look every `interval` seconds, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except SluiceError as error:
+                log.warning("pods on drained nodes are not known: %s", error)
+            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
+                self._faults.report("drains of nodes", error)
+            await asyncio.sleep(self._interval)
+
+    async def look(self) -> None:
+        """Have the workloads evicted that have pods on such nodes. Raises SluiceError."""
+        if not self._leads():
+            return
+        now = self._store.now()
+        for drain in await self._store.queues.list(Drain.kind):
+            assert isinstance(drain, Drain)
+            spec = drain.spec
+            if not spec.nodes or spec.ends_at is None or spec.ends_at > now:
+                continue
+            text = sentences.evicted_by_drain(drain.name, spec.reason)
+            for node in spec.nodes:
+                if uids := await self._workloads_on(node):
+                    self._inbox.put(NodesDrained(uids, text))
+
+    async def _workloads_on(self, node: str) -> frozenset[str]:
+        found: set[str] = set()
+        groups: set[tuple[str, str]] = set()
+        params = {"fieldSelector": f"spec.nodeName={node}"}
+        async for page in self._client.list_pages("/api/v1/pods", params=params):
+            for pod in page.get("items", ()):
+                if (seen := occupant(pod)) is not None:
+                    found.update(seen.uids)
+                    groups.add((seen.namespace, seen.group))
+        return frozenset(
+            tracked.uid
+            for tracked in self._workloads()
+            if tracked.holds_quota
+            and (tracked.uid in found or (tracked.record.workload.namespace, tracked.record.workload.name) in groups)
+        )

@@ -1,0 +1,154 @@
+"""Drains: flavors and nodes on which nothing starts any more, and from which workloads are evicted by a deadline.
+
+Sluice's own, off unless there is a Drain. A flavor is passed over in the search for flavors, a node leaves the trees of
+topologies. Until the start of the maintenance both only concern workloads that may not have ended by then, by their
+time limit: for these a drained node is excluded like by an affinity of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission.engine.events import Evict
+from admission.engine.vocabulary import DRAINED
+from admission.model import sentences
+from admission.model.topology import HOSTNAME
+from admission.model.workload import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.engine.clusterqueue import Held
+    from admission.engine.registry import Registry
+    from admission.model.drains import DrainSpec
+    from admission.model.workload import PodSet, Workload
+
+
+class Drains:
+    """The Drains of one registry, and what they keep from starting now."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._specs: dict[str, DrainSpec] = {}
+        self.changes_at: float | None = None
+        """When a maintenance begins or a deadline passes next (Unix time, s); None: never."""
+        self.differ = False
+        """Whether it depends on the time limit of a workload what it must not use."""
+        self._is_due = False
+        """Whether workloads may have to be evicted that have not been looked at."""
+
+    def __bool__(self) -> bool:
+        return bool(self._specs)
+
+    def put(self, name: str, spec: DrainSpec | None) -> None:
+        """Add, replace or remove (None) a Drain."""
+        if spec is not None:
+            self._specs[name] = spec
+        elif self._specs.pop(name, None) is None:
+            return
+        self._apply()
+
+    def wake(self) -> None:
+        """Apply what has become due."""
+        if self.changes_at is not None and self.changes_at <= self._registry.now:
+            self._apply()
+
+    def loaded(self) -> None:
+        """Have the deadlines checked for workloads that were not known before."""
+        self._is_due = bool(self._specs)
+
+    def _apply(self) -> None:
+        registry, now = self._registry, self._registry.now
+        times = (at for spec in self._specs.values() for at in (spec.starts_at, spec.ends_at) if at is not None)
+        self.changes_at = min((at for at in times if at > now), default=None)
+        self._is_due = bool(self._specs)
+        if registry.placed is not None:
+            begun = (spec for spec in self._specs.values() if spec.starts_at is None or spec.starts_at <= now)
+            registry.placed.topologies.drain({name for spec in begun for name in spec.nodes})
+        self.differ = any(spec.starts_at is not None and spec.starts_at > now for spec in self._specs.values())
+        for domain in registry.forest.domains.values():
+            domain.dirty = domain.freed = True
+            for queue in domain.queues:
+                queue.pending.reconsider(now)
+        registry.changed_trees[0] = registry.forest.queues.values()
+        registry.stale_reasons.update(dict.fromkeys(registry.items))
+
+    def _against(self, workload: Workload) -> Iterator[DrainSpec]:
+        """Yield the Drains in which a workload must not start now."""
+        now, limit = self._registry.now, workload.max_seconds
+        for spec in self._specs.values():
+            if spec.starts_at is None or limit is None or now + limit > spec.starts_at:
+                yield spec
+
+    def against(self, workload: Workload) -> frozenset[str]:
+        """Return what must not be used by a workload that starts now: nodes, and flavors as `flavor/NAME`."""
+        return frozenset(
+            name
+            for spec in self._against(workload)
+            for name in (*spec.nodes, *(f"flavor/{flavor}" for flavor in spec.flavors))
+        )
+
+    def nodes(self, workload: Workload) -> tuple[list[str], str]:
+        """Return the nodes on which a workload must not start now, and why."""
+        found = [spec for spec in self._against(workload) if spec.nodes]
+        return [name for spec in found for name in spec.nodes], found[0].reason if found else ""
+
+    def flavors(self, workload: Workload) -> dict[str, str]:
+        """Return the flavors in which a workload must not start now, with the reasons in words."""
+        return {
+            name: sentences.drained_flavor(name, spec.start_time, spec.reason)
+            for spec in self._against(workload)
+            for name in spec.flavors
+        }
+
+    def pod_sets(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+        """Return the pod sets with the drained nodes excluded on which they must not start, for their placement."""
+        names = {name for spec in self._against(workload) for name in spec.nodes}
+        if not names:
+            return pod_sets
+        placed = self._registry.placed
+        known = {} if placed is None else placed.topologies.nodes
+        hosts = sorted(known[name].hostname if name in known else name for name in names)
+        elsewhere = Requirement(HOSTNAME, "NotIn", tuple(hosts))
+        return tuple(
+            replace(
+                pod_set,
+                affinity=((elsewhere,),)
+                if pod_set.affinity is None
+                else tuple((*term, elsewhere) for term in pod_set.affinity),
+            )
+            for pod_set in pod_sets
+        )
+
+    def evict(self) -> list[Evict]:
+        """Mark workloads as evicting that run where a deadline has passed, and return their evictions."""
+        if not self._is_due:
+            return []
+        self._is_due = False
+        evicted = []
+        for name, spec in self._specs.items():
+            if spec.ends_at is None or spec.ends_at > self._registry.now:
+                continue
+            for held in self.running(spec):
+                if held.evicting:
+                    continue
+                held.evicting = True
+                held.queue.generation += 1
+                self._registry.movers.forget(held)
+                evicted.append(Evict(held.workload, DRAINED, sentences.evicted_by_drain(name, spec.reason)))
+        return evicted
+
+    def running(self, spec: DrainSpec) -> Iterator[Held]:
+        """Yield the workloads that hold quota of drained flavors, or are placed on drained nodes."""
+        registry, flavors = self._registry, set(spec.flavors)
+        uids: set[str] = set()
+        if registry.placed is not None:
+            known = registry.placed.topologies.nodes
+            hosts = (known[name].hostname if name in known else name for name in spec.nodes)
+            uids = {uid for host in hosts for uid in registry.placed.on(host)}
+        if not flavors and not uids:
+            return
+        for held in registry.held.values():
+            if held.workload.uid in uids or any(flavor in flavors for (flavor, _), amount in held.usage if amount):
+                yield held
