@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from admission.engine.assignment import KnownFit
+    from admission.engine.backfill import Head
     from admission.engine.concurrent_admission import Migration
     from admission.engine.pending_item import Item, Shape
     from admission.engine.protection import Protection
@@ -159,6 +160,8 @@ class ClusterQueue:
         """Seconds in which waiting workloads gain a priority of 1 in their order; 0: none."""
         self.strict_after: float | None = None
         """Seconds after which a waiting workload is not overtaken any more; None: never."""
+        self.head: Head | None = None
+        """With `backfill`, the first workload if it does not fit."""
         self.migration: Migration | None = None
         """How workloads move to better flavors; None: they are tried in one flavor after the other, and stay in it."""
         self.moving: Pending | None = None

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Assignment, Mode, obstacles
+from admission.engine.backfill import WOULD_DELAY, head_of
 from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.concurrent_admission import Mover, flavor_of, is_acceptable, siblings
 from admission.engine.entry import Entry, Outcome, Result
@@ -49,6 +50,7 @@ from admission.model import sentences
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from admission.engine.backfill import Head
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.configuration import Policy
     from admission.engine.drains import Drains
@@ -367,6 +369,8 @@ class Cycle:
         assignment, usage = entry.assignment, entry.assignment.usage
         if assignment.mode is Mode.NO_FIT:
             entry.reason, entry.message = assignment.reason() or DRAINED, assignment.message()
+        elif entry.queue.head is not None and self._would_delay(entry, entry.queue.head):
+            entry.reason, entry.message = PENDING_EVALUATION, WOULD_DELAY
         elif assignment.mode is Mode.PREEMPT and not entry.targets:
             entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
             if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
@@ -396,6 +400,16 @@ class Cycle:
             self._migrate(entry, worse)
         else:
             self._admit(entry)
+
+    def _would_delay(self, entry: Entry, head: Head) -> bool:
+        """Whether a workload could delay the first one of its ClusterQueue, which backfills."""
+        if entry.queue.pending.by_uid.get(head.item.uid) is not head.item:
+            entry.queue.head = None
+            return False
+        if entry.item is head.item or entry.item.rank < head.item.rank:
+            return False
+        fits_now = entry.assignment.mode is Mode.FIT
+        return not (fits_now and head.lets_pass(entry.item, entry.assignment.usage, self._now))
 
     def _quota_of(self, entry: Entry) -> Mapping[FlavorResource, int]:
         """Return the quota that a head would hold, by flavor-resource; without its flavors if it does not get any."""
@@ -476,6 +490,8 @@ class Cycle:
             amounts = tuple((tree.index[fr], amount) for fr, amount in usage)
             message = f"Replaced to accommodate a workload (UID: {workload.uid}) due to workload slice aggregation"
             self._result.evicted.append(Evict(replaced.workload, SLICE_REPLACED, message, workload.uid))
+        if (head := entry.queue.head) is not None:
+            head.note(entry.item, entry.assignment.usage, self._now)
         self._places.occupy(entry)
         placed = entry.assignment.placed if replaced is None else ()  # with those of the workload that it replaces
         held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts, placed=placed)
@@ -499,6 +515,8 @@ class Cycle:
             pending.remove(item.uid)
             queue.generation += 1
             self._result.moved = True
+            if queue.head is not None and queue.head.item is item:
+                queue.head, self._domain.freed = None, True  # what could have delayed it may start
             if entry.contended and self._domain.skipped is not None:
                 self._domain.skipped.skip(queue)
             return
@@ -522,16 +540,31 @@ class Cycle:
         self._park(item, entry.reason, entry.message)
         if entry.outcome is Outcome.PREEMPTING:
             self._result.preempting.append(item.uid)
+        self._requeue(entry, pending)
+
+    def _requeue(self, entry: Entry, pending: Pending) -> None:
+        """Requeue a head that was neither admitted nor refused by a policy, as active or inadmissible."""
+        item, queue = entry.item, entry.queue
         best_effort = queue.spec.queueing_strategy == "BestEffortFIFO"
         if entry.outcome is Outcome.PREEMPTING and best_effort and pending.sticky != item.uid:
             pending.sticky = item.uid
             self._result.moved = True
-        not_admitted = best_effort and entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
-        if not_admitted and self._set_aside(entry):
+        not_admitted = entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
+        if not_admitted and best_effort and self._set_aside(entry):
             self._result.moved = True
-        elif not_admitted and not (queue.strict_after is not None and self._is_overdue(entry, queue.strict_after)):
+        elif (
+            not_admitted
+            and best_effort
+            and not (queue.strict_after is not None and self._is_overdue(entry, queue.strict_after))
+        ):
             pending.make_inadmissible(item)
             self._note_obstacles(entry)
+            self._result.moved = True
+        elif not_admitted and queue.spec.backfill is not None:
+            if queue.head is None or item.rank <= queue.head.item.rank:
+                ignore = self._policy.ignore_undeclared
+                queue.head = head_of(self._domain, queue, item, self._now, ignore_undeclared=ignore)
+            pending.make_one_inadmissible(item)
             self._result.moved = True
         elif best_effort and entry.outcome is Outcome.GATED:
             pending.make_one_inadmissible(item)

@@ -240,6 +240,7 @@ class Forest:
                 queue.place_in(self.topologies, self.checks)
             queue.attach(tree, self.flavors, self.clusters)
             queue.pending.overdue = None
+            queue.head = None
             queue.generation += 1
             if queue.spec.over_quota is None:
                 queue.over_since = None

@@ -262,6 +262,10 @@ class Registry:
             queue = self.forest.queue(item.cluster_queue)
             queue.pending.remove(item.uid)
             item.cluster_queue = ""
+            if queue.head is not None and queue.head.item is item:
+                queue.head = None
+                if (domain := self.forest.domain_of.get(queue)) is not None:
+                    domain.freed = True  # what could have delayed it may start
             self.mark_dirty(queue)  # a workload behind it may be the head now
             if self._yielding:
                 self._retry_yielding(item.uid)

@@ -244,6 +244,9 @@ class ClusterQueueSpec(Model):
     """The Cohort whose members lend each other unused quota; empty: none."""
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """Whether a workload that does not fit lets later ones pass (BestEffortFIFO) or blocks them (StrictFIFO)."""
+    backfill: Literal["WithinTimeLimits"] | None = None
+    """With StrictFIFO, WithinTimeLimits: later workloads may start before the first one if its start does not move, as
+    estimated by the time limits of all. Not given: they may not. An extension: Kueue has no backfill."""
     namespace_selector: LabelSelector | None = None
     """Which namespaces may use it, by their labels; an empty selector: all, not given: none."""
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
@@ -298,6 +301,8 @@ class ClusterQueueSpec(Model):
             *limit_faults(self.resource_groups, self.cohort_name, "cohortName"),
             *calendar_faults(self.resource_groups, self.calendar),
         ]
+        if self.backfill is not None and self.queueing_strategy != "StrictFIFO":
+            faults.append(("backfill", "needs queueingStrategy: StrictFIFO; in others later workloads start anyway"))
         for path, quota in quotas(self.resource_groups):
             if (
                 quota.from_nodes is None

@@ -23,6 +23,7 @@ _METADATA = ("name", "namespace", "labels", "annotations")
 _EXTENSIONS = {
     "ClusterQueue": (
         "overQuota",
+        "backfill",
         "timeLimits",
         "preemptionProtection",
         "aging",
