@@ -141,6 +141,7 @@ def test_pods_are_restricted_and_the_sources_of_their_volumes_exist(values: Obje
     given = {
         "sluice-database",
         "sluice-database-tls",
+        "sluice-clusters",
         "sluice-notifications",
         "sluice-sign-in",
         "my-volume",

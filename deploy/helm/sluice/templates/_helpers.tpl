@@ -28,7 +28,7 @@ app.kubernetes.io/part-of: sluice
 {{- if and (eq $database.type "postgresql") (not $database.postgresql.secretName) }}
 {{- fail "database.type is postgresql, but nothing says where it is: name the Secret with its URL in database.postgresql.secretName" }}
 {{- end }}
-{{- range $key := list "apiAddress" "apiCa" "apiCertificate" "apiKey" "apiService" "apiservice" "certificateDirectory" "certificateSecret" "databaseUrl" "databaseUrlFile" "kubeconfig" "lease" "migrate" "webhookAddress" "webhookCa" "webhookProcess" "webhookService" "webhookUrl" }}
+{{- range $key := list "apiAddress" "apiCa" "apiCertificate" "apiKey" "apiService" "apiservice" "certificateDirectory" "certificateSecret" "clusterCredentials" "databaseUrl" "databaseUrlFile" "kubeconfig" "lease" "migrate" "webhookAddress" "webhookCa" "webhookProcess" "webhookService" "webhookUrl" }}
 {{- if hasKey $.Values.config $key }}
 {{- fail (printf "config.%s is for the chart to say: take it out of config, and use the chart's own values" $key) }}
 {{- end }}
@@ -80,6 +80,9 @@ app.kubernetes.io/part-of: sluice
 {{- $_ := set $ours "apiKey" "/etc/sluice/certificates/tls.key" }}
 {{- $_ := set $ours "apiCa" "/etc/sluice/certificates/ca.crt" }}
 {{- $_ := set $ours "webhookCa" "/etc/sluice/certificates/ca.crt" }}
+{{- end }}
+{{- if .Values.clusters.secretName }}
+{{- $_ := set $ours "clusterCredentials" "/etc/sluice/clusters" }}
 {{- end }}
 {{- toYaml (mergeOverwrite $ours (deepCopy .Values.config)) }}
 {{- end }}
