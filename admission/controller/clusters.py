@@ -102,6 +102,11 @@ class Member:
         wanted.set()
         other.clear()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is not certain how the cluster is, although no admin has disabled it."""
+        return self.site.is_lost and self.spec.state != "Disabled"
+
     def follows(self, cluster: Cluster) -> bool:
         """Take over the state that an admin wants; return whether it goes on as it is with the other fields."""
         before, self.spec = self.spec, cluster.spec

@@ -223,6 +223,10 @@ class Controller:
         others = (site for site in self._sites.values() if site.name != cluster)
         return any(site.leader.state.registry.get(uid) is not None for site in others)
 
+    def lost_clusters(self) -> dict[str, bool]:
+        """Return of each cluster that has joined whether it is lost, or not connected yet; none without the lead."""
+        return {name: member.is_lost for name, (member, _) in self._members.items()}
+
     def _workloads(self) -> Iterator[Tracked]:
         """Return the workloads of all clusters."""
         return chain.from_iterable(site.leader.state.registry for site in self._sites.values())

@@ -139,6 +139,10 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             here = await api.get("workloads?fieldSelector=spec.cluster%3Db")
             assert {item["spec"]["cluster"] for item in here["items"]} == {"b"}
 
+            _, text = await replica.get("/metrics")
+            assert 'sluice_cluster_lost{cluster="b"} 0' in text
+            assert 'sluice_cluster_lost{cluster="x"} 1' in text
+
             c.faults.install({"rules": [{"do": "closeWatches", "abrupt": True}, {"do": "drop"}]})
             await api.until("c", "Lost")
             await some_complete(local, 1)

@@ -46,7 +46,7 @@ class ReplicaMetrics:
         queues = await self._of_queues()
         of_gate = () if self.gate is None else self.gate.metrics()
         fixed = [*self._of_process(), *self._of_role(), *self._of_work(), *self._of_cluster(), *self._of_audit()]
-        fixed += self._of_notifications()
+        fixed += [*self._of_notifications(), *self._of_clusters()]
         counted = [*self.controller.metrics.collectors(), self.controller.watches.lag.histogram]
         return [*counted, Fixed([*fixed, *of_gate, *queues])]
 
@@ -133,6 +133,13 @@ class ReplicaMetrics:
             ("resource",),
             (((name,), int(synced)) for name, synced in self.controller.watches.informers().items()),
         )
+
+    def _of_clusters(self) -> Iterator[Metric]:
+        if lost := self.controller.lost_clusters():
+            text = "1 while the cluster is lost, or not connected yet, so that nothing is decided about it; else 0."
+            yield _by(
+                "sluice_cluster_lost", text, ("cluster",), (((name,), int(value)) for name, value in lost.items())
+            )
 
     def _of_audit(self) -> Iterator[Metric]:
         auditor = self.controller.auditor
