@@ -21,6 +21,7 @@ from admission.engine.flapping import PreemptionTracker
 from admission.engine.levels import cohort_levels, queue_levels
 from admission.engine.order import classical as in_order
 from admission.engine.over_quota import Overuse, overuse
+from admission.engine.pending_item import Item
 from admission.engine.preemption import Search, classical
 from admission.engine.queue_listing import PendingWorkload, pending_workloads
 from admission.engine.reason_refresh import ReasonRefresh, unguarded
@@ -34,15 +35,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.entry import Result
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
-    from admission.engine.pending_item import Item
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyEvent
     from admission.engine.remedies import Remedy
     from admission.engine.topology.occupancy import Occupancy
+    from admission.engine.topology.second_pass import Due
+    from admission.engine.topology.trial import Trial
+    from admission.engine.victims import Target
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Admission, Workload
 
@@ -99,11 +103,11 @@ class Engine:
         parked = registry.newly_outside()
         admitted: list[Admit] = []
         domains = registry.forest.domains.values()
-        again = self._second_pass(now)
+        victims: dict[str, Held] = {}
+        again = self._second_pass(now, victims)
         if again is not None or any(domain.dirty or domain.waiting for domain in domains):
             self._cycle += 1
         cycles: list[tuple[Domain, Cycle]] = []
-        victims: dict[str, Held] = {}
         for domain in domains:
             if domain.converging:
                 evicted += converge(domain, now)
@@ -170,14 +174,28 @@ class Engine:
             self._registry.observe(WorkloadEvicted(held.workload.uid))
         return tuple(reassign for _, reassign in again.reassigned), tuple(again.failed)
 
-    def _second_pass(self, now: float) -> SecondPass | None:
+    def _second_pass(self, now: float, victims: dict[str, Held]) -> SecondPass | None:
         """Return the search for places of workloads that hold quota; None: none is due."""
         placed, rules = self._registry.placed, self._policy.topology
         if placed is None or rules is None:
             return None
         placed.mark_changed()
         due = placed.due(now)
-        return SecondPass(placed.topologies, due, now, fail_fast=rules.fail_fast) if due else None
+        if not due:
+            return None
+        return SecondPass(
+            placed.topologies, due, now, fail_fast=rules.fail_fast, search=self._targets_of, victims=victims
+        )
+
+    def _targets_of(self, due: Due, assignment: Assignment, placing: Trial) -> list[Target]:
+        """Return whom a workload may preempt that holds quota, and has no room."""
+        held = due.held
+        domain = self._registry.forest.domain_of.get(held.queue)
+        if domain is None or held.queue.node is None:
+            return []
+        item = Item(held.workload, due.shape)
+        search = self._search(domain, held.queue, item, {item.uid: held}, domain.guard)
+        return search.targets(assignment, placing)
 
     def _results(self, cycles: list[tuple[Domain, Cycle]], again: SecondPass | None) -> Iterator[tuple[Domain, Result]]:
         """Yield the results of the cycles of these trees.

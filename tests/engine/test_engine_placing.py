@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from admission.engine import (
+    ChecksReady,
     Engine,
     NamespaceChanged,
     NodeChanged,
@@ -121,6 +122,32 @@ def test_freed_room_goes_to_pods_of_a_failed_node_before_others(engine):
     engine.observe(WorkloadGone("ww"), now=2.2)
     decisions = engine.settle(2.2)
     assert [each.workload.uid for each in decisions.reassigned] == ["w"]
+    assert not decisions.admitted
+
+
+@pytest.mark.parametrize("priority", [0, 1])
+def test_a_delayed_placement_preempts_for_room(engine, priority):
+    """Its quota is reserved already; its checks are Ready when its nodes are taken."""
+    alone = TopologyRequest(required=HOSTNAME)
+    for name in ("w", "ww", "www"):
+        engine.observe(WorkloadPending(workload(name, 2, alone)), now=1.0)
+    engine.settle(1.0)
+    reserved = PodSetAssignment("main", {"cpu": "gpu"}, {"cpu": 2000}, 2, None, delayed=True)
+    urgent = workload("urgent", 2, alone, priority)
+    engine.observe(WorkloadAdmitted(urgent, Admission("cq", (reserved,)), 2.0), now=2.0)
+    engine.observe(ChecksReady("urgent", {}), now=2.0)
+    decisions = engine.settle(2.0)
+    assert len(decisions.evicted) == priority
+    if not priority:
+        return
+    (evict,) = decisions.evicted
+    assert (evict.reason, evict.preemptor) == ("Preempted", "urgent")
+    assert decisions.unplaced[0].message.endswith("Pending the preemption of 1 workload(s)")
+    assert not engine.settle(3.5).evicted
+    engine.observe(WorkloadPending(workload("late", 2, alone)), now=4.0)
+    engine.observe(WorkloadGone(evict.workload.uid), now=4.0)
+    decisions = engine.settle(4.0)
+    assert [each.workload.uid for each in decisions.reassigned] == ["urgent"]
     assert not decisions.admitted
 
 

@@ -14,17 +14,20 @@ from admission.engine.topology.placement import Question
 from admission.engine.topology.replacement import beyond, on_node, replace_node
 from admission.engine.topology.state import PlacedPods
 from admission.engine.topology.workloads import Placer, placed_pods, pod_rules
+from admission.engine.victims import eviction
 from admission.engine.vocabulary import NO_LONGER_FITS, NODE_FAILURES
 from admission.model.pod_set_names import titled
 from admission.model.topology import TopologyAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import PodAdditions
     from admission.engine.pending_item import Shape
     from admission.engine.topology.state import Topologies
+    from admission.engine.topology.trial import Trial
+    from admission.engine.victims import Target
     from admission.model.workload import PodSet
 
 _LONGEST_DELAY = 30.0
@@ -66,13 +69,27 @@ class Due:
 class SecondPass:
     """The second pass of one cycle. `fail_fast`: evict a workload if no other node can take the place of a failed one.
 
+    `search`: returns the preemption targets for a placement that was delayed. `victims`: those of the cycle, by uid.
     On return of `decide` the new places are charged; `end` undoes that, for the caller to count them for good.
     """
 
-    def __init__(self, topologies: Topologies, due: Iterable[Due], now: float, *, fail_fast: bool) -> None:
+    def __init__(
+        self,
+        topologies: Topologies,
+        due: Iterable[Due],
+        now: float,
+        *,
+        fail_fast: bool,
+        search: Callable[[Due, Assignment, Trial], list[Target]],
+        victims: dict[str, Held],
+    ) -> None:
         self._topologies = topologies
         self._now = now
         self._fail_fast = fail_fast
+        self._search = search
+        self._victims = victims
+        self._targets: dict[str, list[Target]] = {}
+        """By the uid of the workload that needs their room."""
         self._found = [(one, self._place(one)) for one in due]
         self._charged: list[PlacedPods] = []
         self.reassigned: list[tuple[Held, Reassign]] = []
@@ -109,6 +126,13 @@ class SecondPass:
             message = f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(due.nodes)}"
             self.evicted.append((due.held, Evict(workload, NODE_FAILURES, message)))
             return
+        if targets := self._targets.get(workload.uid):
+            why = f"{why}. Pending the preemption of {len(targets)} workload(s)"
+            for target in targets:
+                node = due.held.queue.node
+                if not target.held.evicting and target.held.workload.uid not in self._victims and node is not None:
+                    self.evicted.append((target.held, eviction(target, workload, node)))
+                self._victims[target.held.workload.uid] = target.held
         self.failed.append(Park(workload, "SecondPassFailed", why))
         due.at = self._now + due.delay
         due.delay = min(2 * due.delay, _LONGEST_DELAY)
@@ -128,15 +152,18 @@ class SecondPass:
                 pod_set.name,
                 pod_set.count if pod_set.topology is None else 0,  # those that were placed stay
                 pod_set.usage,
-                {resource: Choice(flavor, 0, Mode.FIT, 0, 0) for resource, flavor in pod_set.flavors.items()},
+                _choices(due.held, pod_set.flavors) if pod_set.topology is None else {},
                 (),
                 (),
             )
             for pod_set in pod_sets
         ]
         placer = Placer(self._topologies, due.held.queue, due.written())
-        found = placer.search(Assignment(results, mode=Mode.FIT), empty=False)
+        assignment = Assignment(results, mode=Mode.FIT)
+        found = placer.search(assignment, empty=False)
         if isinstance(found, tuple):
+            if not isinstance(placer.search(assignment, empty=True), tuple):
+                self._targets[due.held.workload.uid] = self._search(due, assignment, placer.trial(assignment))
             return f"couldn't assign flavors to {titled(pod_sets[found[0]].name)}: {found[1]}"
         return {pod_sets[index].name: pods.assignment for index, pods in found.items()}
 
@@ -180,3 +207,12 @@ class SecondPass:
             pods._replace(assignment=beyond(pods.assignment, present[name]))
             for name, pods in zip(names, placed, strict=True)
         ]
+
+
+def _choices(held: Held, flavors: Mapping[str, str]) -> dict[str, Choice]:
+    """Return the flavors of a pod set as such that need the room of others, of whatever there is quota for."""
+    index = held.queue.tree.index if held.queue.tree is not None else {}
+    return {
+        resource: Choice(flavor, index.get((flavor, resource), -1), Mode.PREEMPT, 0, 0)
+        for resource, flavor in flavors.items()
+    }
