@@ -359,6 +359,13 @@ class Controller:
                 site.reset(self._shared)
         self._begun()
 
+    async def _forget_former_clusters(self, objects: Iterable[QueueObject]) -> None:
+        """Delete what is stored of clusters whose objects were deleted: others may come under their names."""
+        if self._join is not None:
+            names = {obj.name for obj in objects if isinstance(obj, Cluster)}
+            if (await self._store.joined_clusters.load()).keys() - names:
+                await self._store.joined_clusters.keep(names)
+
     def _adjust_members(self, objects: Iterable[QueueObject]) -> list[Site]:
         """Let clusters join and leave as Cluster objects say; return the sites that were added."""
         wanted = {obj.name: obj for obj in objects if isinstance(obj, Cluster)}
@@ -450,6 +457,7 @@ class Controller:
     async def _load_now(self) -> None:
         loaded = await self._store.load()
         seeds = await policy_seeds(self._store, self.policy, loaded.queue_objects, now=self._clock())
+        await self._forget_former_clusters(loaded.queue_objects)
         added = self._adjust_members(loaded.queue_objects)
         self._reset(added)
         self._revision, self._queue_objects = loaded.revision, loaded.queue_objects

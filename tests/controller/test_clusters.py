@@ -266,6 +266,7 @@ async def test_cluster_is_removed_only_when_nothing_of_it_runs(joined, other):
     await joined.submit(job("here"))
     await joined.job("here", runs)
     assert await joined.store.workloads.get("team-a", "late") is None
+    assert await joined.store.joined_clusters.load() == {}  # another cluster may come under this name
 
 
 async def test_object_with_the_uid_of_another_cluster_has_no_effect_there(joined, other):
