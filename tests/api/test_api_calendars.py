@@ -93,3 +93,14 @@ async def test_manifest_that_is_written_again_changes_neither_the_object_nor_its
     again = (await api.put("clusterqueues/one?fieldManager=other", manifest)).body["metadata"]
     assert again["resourceVersion"] == first["resourceVersion"]
     assert [each["manager"] for each in again["managedFields"]] == [each["manager"] for each in first["managedFields"]]
+
+
+async def test_explanation_tells_of_more_quota_that_comes(api: Client, store: Store) -> None:
+    assert (
+        await api.put("clusterqueues/one", cluster_queue("one", **calendar(start=3600, end=7200, quota="9")))
+    ).status == 200
+    await submitted(store, job("large", cpu=2000))
+    found = (await api.get("namespaces/a/workloads/large/explain")).body
+    assert found["reason"] == "ExceedsMaxQuota"
+    when = datetime.fromtimestamp(NOW + 3600, UTC).strftime("%Y-%m-%d %H:%M:%S").removesuffix(":00")
+    assert found["sentences"][-1] == f"From {when} UTC on, ClusterQueue one has 9 cpu of default, and not only 4."

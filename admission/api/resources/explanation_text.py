@@ -81,18 +81,22 @@ def paragraphs(
     now: float,
     remedies: Sequence[str] = (),
     estimate: StartEstimate | NoEstimate = NO_ESTIMATE,
+    planned: str = "",
 ) -> Explained:
     """Return the explanation as text.
 
     found: the engine's explanation; None for a finished workload, or one that the engine does not know.
     now: Unix time (s).
     remedies: changes with which it would start now, the best ones first.
+    planned: a sentence about more quota by the calendar of its ClusterQueue; empty: there is none.
     """
     if workload.finished_at is None and (found is None or found.state == "Pending"):
         hints = [*dict.fromkeys(remedies)]
         sentences = [_headline(workload, found, estimate, now), *_beside(workload, found, estimate)]
         if hints:
             sentences.append(f"It could start now {', or '.join(hints[:_REMEDIES])}.")
+        if planned:
+            sentences.append(planned)
         return Explained(sentences, [*_details(workload, found, hints[_REMEDIES:], now)])
     return Explained(_not_waiting(workload, found, now), [])
 

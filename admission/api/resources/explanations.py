@@ -15,9 +15,18 @@ from admission.api.registry import API_VERSION
 from admission.api.resources.explanation_text import NO_ESTIMATE, ExplainedWorkload, paragraphs, place
 from admission.api.resources.start_estimates import StartEstimate
 from admission.engine import needed_now
-from admission.engine.vocabulary import ON_HOLD, PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
+from admission.engine.vocabulary import (
+    EXCEEDS_MAX_QUOTA,
+    ON_HOLD,
+    PENDING_EVALUATION,
+    WAITING_FOR_PREEMPTED,
+    WAITING_FOR_QUOTA,
+)
+from admission.model.calendars import instant_text
 from admission.model.quantity import UNLIMITED, format_amount
-from admission.model.queues import ClusterQueue, LocalQueue
+from admission.model.queues import ClusterQueue, LocalQueue, quota_changes
+from admission.model.quotas import quotas_by_flavor
+from admission.store.errors import NotFound
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
+_PLANNED_AHEAD = 14 * 24 * 3600.0
+"""Seconds ahead for which an explanation tells of more quota."""
 LARGEST_PAGE = 1000
 """Most pending workloads in a response, also without `limit`."""
 
@@ -70,9 +81,39 @@ class Explanations:
             document["noEstimate"] = estimate.why
         document["standing"] = place(explained, explanation, name=record.workload.name, now=now, estimate=estimate)
         hints = [one.hint for one in remedies]
-        told = paragraphs(explained, explanation, now=now, remedies=hints, estimate=estimate)
+        planned = await self._planned(document, now)
+        told = paragraphs(explained, explanation, now=now, remedies=hints, estimate=estimate, planned=planned)
         document["sentences"], document["details"] = told
         return reply(document)
+
+    async def _planned(self, document: Document, now: float) -> str:
+        """Return a sentence about more quota that the calendar of the ClusterQueue has soon; empty: none, or no need."""
+        name = document["clusterQueue"]
+        if (
+            document["state"] != "Pending"
+            or document["reason"] not in (WAITING_FOR_QUOTA, EXCEEDS_MAX_QUOTA)
+            or not name
+        ):
+            return ""
+        try:
+            before = await self._store.queues.get(ClusterQueue.kind, name)
+        except NotFound:
+            return ""
+        assert isinstance(before, ClusterQueue)
+        for at, after in quota_changes(before, now, now + _PLANNED_AHEAD):
+            assert isinstance(after, ClusterQueue)
+            assert after.spec.calendar is not None
+            old = quotas_by_flavor(before.spec.resource_groups)
+            for (flavor, resource), quota in quotas_by_flavor(after.spec.resource_groups).items():
+                if quota.nominal > old[flavor, resource].nominal:
+                    when = instant_text(at, after.spec.calendar.time_zone)
+                    amounts = (format_amount(resource, each.nominal) for each in (quota, old[flavor, resource]))
+                    more, less = amounts
+                    return (
+                        f"From {when} on, ClusterQueue {name} has {more} {resource} of {flavor}, and not only {less}."
+                    )
+            before = after
+        return ""
 
     async def _explained(self, record: WorkloadRecord, reason: str, message: str, evicted: str) -> ExplainedWorkload:
         checks: list[tuple[str, str, str]] = []
