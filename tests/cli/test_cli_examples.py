@@ -151,6 +151,7 @@ async def test_examples_in_help_succeed_in_sequence(sluice, world, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues").mkdir()
     (tmp_path / "volcano.yaml").write_text(VOLCANO)
+    (tmp_path / "prices.yaml").write_text("{currency: EUR, prices: [{resource: cpu, perHour: 0.03}]}")
     for place in ("queues.yaml", "queues/queues.yaml"):
         (tmp_path / place).write_text(QUEUES)
     ran = set()
@@ -198,6 +199,7 @@ OTHERS = {
     "sluice submit": "tests/cli/test_cli_jobs.py",
     "sluice audit": "tests/cli/test_cli_audit.py",
     "sluice whatif": "tests/cli/test_whatif.py",
+    "sluice report cost": "tests/cli/test_cli_cost.py",
     "sluice simulate": "tests/simulate",
     **{f"sluice import {name}": "tests/cli/test_import_quota_systems.py" for name in (
         "volcano", "yunikorn", "koordinator", "scheduler-plugins", "kai", "mcad"

@@ -75,6 +75,7 @@ ELSEWHERE = {
     ),
     "audit": "tests/cli/test_cli_audit.py",
     "whatif": "tests/cli/test_whatif.py",
+    "report cost": "tests/cli/test_cli_cost.py",
     "import": "tests/store/test_store_dump.py, tests/cli/test_disaster_recovery.py",
     "import kueue": "tests/cli/test_cli_import_kueue.py",
     "kinds rbac": "tests/cli/test_cli_kinds.py",

@@ -87,13 +87,9 @@ class Explanations:
         return reply(document)
 
     async def _planned(self, document: Document, now: float) -> str:
-        """Return a sentence about more quota that the calendar of the ClusterQueue has soon; empty: none, or no need."""
-        name = document["clusterQueue"]
-        if (
-            document["state"] != "Pending"
-            or document["reason"] not in (WAITING_FOR_QUOTA, EXCEEDS_MAX_QUOTA)
-            or not name
-        ):
+        """Return a sentence about more quota that the calendar of the ClusterQueue has soon; empty: there is none."""
+        name, lacks_quota = document["clusterQueue"], document["reason"] in (WAITING_FOR_QUOTA, EXCEEDS_MAX_QUOTA)
+        if document["state"] != "Pending" or not lacks_quota or not name:
             return ""
         try:
             before = await self._store.queues.get(ClusterQueue.kind, name)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import difflib
+import sys
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -26,6 +30,7 @@ from admission.cli.output.usage_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from admission.client.answers import UsageReport
     from admission.client.transport import Document
 
 _GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
@@ -184,6 +189,89 @@ def usage(
         table, width = (quota_table, WIDTH_WITH_QUOTA) if quota else (usage_table, WIDTH)
         for line in table(document, width=width if output == "table" else None):
             print_line(line)
+
+
+@report.command()
+@click.option(
+    "--prices",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Price book: a YAML file with the price of an hour by flavor and resource.",
+)
+@click.option(
+    "--by",
+    "groupings",
+    default="namespace",
+    show_default=True,
+    metavar="NAME,...",
+    help="Group by one or several of: queue, clusterqueue, user, namespace, or label:KEY.",
+)
+@click.option("--month", default="", metavar="MONTH", help="A month: 2026-10, this or last.  [default: last]")
+@click.option("--quarter", default="", metavar="QUARTER", help="A quarter instead: 2026-Q4, this or last.")
+@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone in which days begin.")
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
+@click.option("-o", "--output", type=click.Choice(["table", "csv"]), default="table", help="Output format.")
+@connection_options
+def cost(
+    *,
+    prices: Path,
+    groupings: str,
+    month: str,
+    quarter: str,
+    timezone: str,
+    namespace: str,
+    output: str,
+    connection: Connection,
+) -> None:
+    """Report what the usage of a month costs by a price book, as statements of teams.
+
+    A price holds from its day on; without a day, always. cpu is priced by the core-hour,
+    memory by the GiB-hour.
+
+    \b
+    Example:
+      sluice report cost --prices prices.yaml --by namespace --month last -o csv
+    """
+    if month and quarter:
+        raise click.UsageError("use only one of --month and --quarter")
+    from admission.cli.output.prices import read_prices, statement
+
+    book = read_prices(prices)
+    by = [each for each in groupings.split(",") if each]
+
+    async def ask() -> UsageReport:
+        async with connect(connection) as sluice:
+            return await sluice.usage(
+                [*by, "flavor"],
+                period="day",
+                month="" if quarter else month or "last",
+                quarter=quarter,
+                timezone=timezone,
+                namespace=namespace,
+            )
+
+    found = asyncio.run(ask())
+    items = statement(found.rows, book)
+    if found.partial:
+        print_line("note: the time is not over; this is what it has cost so far", err=True)
+    unpriced = sorted({f"{each.resource} of {each.flavor}" for each in items if each.cost is None})
+    if unpriced:
+        print_line(f"note: there is no price for {', '.join(unpriced)}", err=True)
+    keys: list[str] = [key for key in (found.rows[0].keys if found.rows else {}) if key not in ("period", "flavor")]
+    head = ["month", *keys, "flavor", "resource", "unit", "hours", "cost", "currency"]
+    rows = []
+    for each in items:
+        costs = "" if each.cost is None else f"{each.cost:.2f}"
+        what = each.flavor, each.resource, each.unit, f"{each.hours:.3f}"
+        rows.append([each.month, *each.group, *what, costs, book.currency])
+    if output == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([head, *rows])
+        return
+    total = sum((each.cost for each in items if each.cost is not None), Decimal())
+    rows.append(["TOTAL", *[""] * (len(head) - 3), f"{total:.2f}", book.currency])
+    for line in aligned([[each.upper() for each in head], *rows]):
+        print_line(line)
 
 
 @report.command()
