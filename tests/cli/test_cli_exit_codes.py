@@ -76,6 +76,7 @@ ELSEWHERE = {
     "audit": "tests/cli/test_cli_audit.py",
     "whatif": "tests/cli/test_whatif.py",
     "report cost": "tests/cli/test_cli_cost.py",
+    **dict.fromkeys(("drain node", "drain flavor"), "tests/cli/test_cli_drain.py"),
     "import": "tests/store/test_store_dump.py, tests/cli/test_disaster_recovery.py",
     "import kueue": "tests/cli/test_cli_import_kueue.py",
     "kinds rbac": "tests/cli/test_cli_kinds.py",
@@ -137,10 +138,12 @@ UNREACHABLE = DONE | {
     "export": f"export backup.gz {DATABASE}",
     "migrate": f"migrate {DATABASE}",
     "import kueue": "import kueue",
+    "drain node": "drain node n17",
+    "drain flavor": "drain flavor a100",
 }
 OFFLINE = {
     *("serve", "webhook", "sandbox", "demo", "simulate", "completion", "version", "kinds check", "kinds rbac"),
-    *("config example", "config show", "config check"),
+    *("config example", "config show", "config check", "report cost"),
     *(name for name in ELSEWHERE if name.startswith("import ") and name != "import kueue"),
 }
 """Commands that send no request, wait for their server, or read files first."""
