@@ -13,7 +13,7 @@ from admission.engine.preemption_hints import preemption_hint
 from admission.engine.protection import Guard
 from admission.engine.queue_positions import QueuePositions
 from admission.engine.topology.advice import advice
-from admission.engine.verdicts import assign_without_preemption, unplaced, verdict_of
+from admission.engine.verdicts import assign_without_preemption, never_fits, unplaced, verdict_of
 from admission.model import sentences
 
 if TYPE_CHECKING:
@@ -97,14 +97,24 @@ def explain_held(registry: Registry, held: Held) -> Explanation:
         for pod_set, pods, flavors in registry.placed.waiting(held):
             for flavor in flavors:
                 placement += advice(registry, flavor, pod_set, pods, uid=workload.uid, namespace=workload.namespace)
-    mover = registry.movers.by_uid.get(held.workload.uid) if held.queue.moving is not None else None
-    moves = ""
-    if mover is not None and not held.evicting:
-        later = mover.not_before if mover.not_before > registry.now else None
-        moves = sentences.would_move(mover.workload.terms.flavors, held.queue.name, later)
+    moves = _moves(registry, held) if held.queue.moving is not None and not held.evicting else ""
     return Explanation(
         state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement), protected=protected, moves=moves
     )
+
+
+def _moves(registry: Registry, held: Held) -> str:
+    """Return the sentence about the flavors to which a workload would move; empty: it could run in none of them."""
+    mover, queue = registry.movers.by_uid.get(held.workload.uid), held.queue
+    if mover is None:
+        return ""
+    flavors = [
+        flavor
+        for flavor in mover.workload.terms.flavors
+        if not never_fits(registry, queue, mover.shape.limited_to(flavor), ignore_undeclared=False)
+    ]
+    later = mover.not_before if mover.not_before > registry.now else None
+    return sentences.would_move(flavors, queue.name, later) if flavors else ""
 
 
 def _protected(registry: Registry, held: Held) -> str:

@@ -662,7 +662,7 @@ class Drain(_Named):
     references = (Reference("ResourceFlavor", "spec.flavors[]", needed=False),)
 
     spec: DrainSpec
-    """What is drained, and when."""
+    """The nodes and flavors, and the times."""
 
 
 class Subscription(_Named):

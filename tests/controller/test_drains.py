@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import Object, cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.controller.decisions.node_drains import NodeDrains
 from admission.model import sentences
 from admission.model.sentences import time
 from admission.store.audit_log import Author
@@ -71,3 +72,29 @@ async def test_job_on_a_node_without_topology_is_evicted_at_the_deadline(world):
         return [each["spec"]["nodeName"] for each in pods if each["spec"].get("nodeName", node) != node]
 
     assert await world.eventually(moved)
+
+
+@pytest.mark.costly
+async def test_node_that_nobody_has_cordoned_evicts_nobody_again_and_again(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    for number in range(1, 4):
+        await world.user.delete("nodes", "", f"node-{number}")
+    await world.submit(job("one"))
+    await world.job("one", lambda obj: obj.get("status", {}).get("ready") == 1)
+    await world.apply(drain(nodes=["node-0"], deadline=time(world.clock())))
+    world.pass_time(30)
+    await evicted(world, "one")
+    await world.job("one", lambda obj: runs(obj) and obj.get("status", {}).get("ready") == 1)
+    looks = NodeDrains(
+        world.store,
+        world.client,
+        world.controller.inbox,
+        lambda: world.controller.home.leader.state.registry,
+        leads=lambda: True,
+        faults=world.controller.faults,
+    )
+    await looks.look()
+    await world.submit(job("two"))
+    await world.job("two", runs)
+    assert [reason for reason, _ in await world.history("one")].count("Drained") == 1

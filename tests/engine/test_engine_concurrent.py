@@ -194,6 +194,21 @@ def test_pod_does_not_move_as_it_would_not_come_back():
     assert not settle(world)
 
 
+def test_explanation_names_only_flavors_in_which_it_could_run():
+    world = scene(quota={"reserved": 1, "on-demand": 4, "spot": 4})
+    full_or_none = workload("w", "q", 4, created=2.0)
+    world.submit(workload("old", "q", 4, created=1.0))
+    settle(world)
+    world.submit(full_or_none)
+    assert flavors(settle(world)) == {"w": "spot"}
+    explained = [world.engine.explain(name) for name in ("w", "old")]
+    assert all(each is not None for each in explained)
+    assert [each.moves for each in explained if each is not None] == [
+        "It moves to flavor on-demand, which ClusterQueue q prefers, as soon as it fits there.",
+        "",
+    ]
+
+
 def test_policy_that_is_removed_lets_it_stay():
     world = scene()
     full(world)

@@ -181,7 +181,10 @@ async def _put(sluice: Sluice, kind: str, name: str, spec: dict[str, Any], writi
             written["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
             document, outcome = await drains.replace(written, options=writing.options), "drained, as now given"
     ends = f"what runs there is evicted at {spec['deadline']}" if "deadline" in spec else "what runs there may end"
-    print_outcome(f"{kind}/{name}", outcome, writing, document, details=[ends])
+    details = [ends]
+    if kind == "node":
+        details.append(f"pods that Sluice does not place may still come: kubectl cordon {name} keeps them away")
+    print_outcome(f"{kind}/{name}", outcome, writing, document, details=details)
 
 
 async def _cancel(sluice: Sluice, kind: str, name: str, writing: WritingFlags) -> None:

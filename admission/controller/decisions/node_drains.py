@@ -79,10 +79,14 @@ class NodeDrains:
                 continue
             text = sentences.evicted_by_drain(drain.name, spec.reason)
             for node in spec.nodes:
-                if uids := await self._workloads_on(node):
+                if uids := await self._workloads_on(node, spec.ends_at):
                     self._inbox.put(NodesDrained(uids, text))
 
-    async def _workloads_on(self, node: str) -> frozenset[str]:
+    async def _workloads_on(self, node: str, until: float) -> frozenset[str]:
+        """Return the workloads with pods on a node that were admitted `until` (Unix time, s).
+
+        Later ones came there as nobody has cordoned the node; to evict them again and again would not empty it.
+        """
         found: set[str] = set()
         groups: set[tuple[str, str]] = set()
         params = {"fieldSelector": f"spec.nodeName={node}"}
@@ -95,5 +99,6 @@ class NodeDrains:
             tracked.uid
             for tracked in self._workloads()
             if tracked.holds_quota
+            and (tracked.record.admitted_at or 0.0) <= until
             and (tracked.uid in found or (tracked.record.workload.namespace, tracked.record.workload.name) in groups)
         )
