@@ -141,14 +141,25 @@ class Drains:
 
     def running(self, spec: DrainSpec) -> Iterator[Held]:
         """Yield the workloads that hold quota of drained flavors, or are placed on drained nodes."""
-        registry, flavors = self._registry, set(spec.flavors)
-        uids: set[str] = set()
-        if registry.placed is not None:
-            known = registry.placed.topologies.nodes
-            hosts = (known[name].hostname if name in known else name for name in spec.nodes)
-            uids = {uid for host in hosts for uid in registry.placed.on(host)}
-        if not flavors and not uids:
-            return
-        for held in registry.held.values():
-            if held.workload.uid in uids or any(flavor in flavors for (flavor, _), amount in held.usage if amount):
-                yield held
+        flavors, uids = set(spec.flavors), self._placed_on(spec)
+        if flavors or uids:
+            yield from (held for held in self._registry.held.values() if _is_drained(held, flavors, uids))
+
+    def of(self, held: Held) -> Iterator[tuple[str, DrainSpec]]:
+        """Yield the Drains of what a workload holds or is placed on, with their names."""
+        for name, spec in self._specs.items():
+            if _is_drained(held, set(spec.flavors), self._placed_on(spec)):
+                yield name, spec
+
+    def _placed_on(self, spec: DrainSpec) -> set[str]:
+        """Return the uids of the workloads that are placed on drained nodes."""
+        placed = self._registry.placed
+        if placed is None:
+            return set()
+        known = placed.topologies.nodes
+        hosts = (known[name].hostname if name in known else name for name in spec.nodes)
+        return {uid for host in hosts for uid in placed.on(host)}
+
+
+def _is_drained(held: Held, flavors: set[str], uids: set[str]) -> bool:
+    return held.workload.uid in uids or any(flavor in flavors for (flavor, _), amount in held.usage if amount)

@@ -78,6 +78,8 @@ class Explanation:
     """Sentences about the room for its pods where it has quota, but no place in its topology."""
     moves: str = ""
     """Of a workload that holds quota, a sentence about the flavors to which it would move; empty: it would to none."""
+    drained: str = ""
+    """Of a workload that holds quota, a sentence about a Drain of what it uses; empty: there is none."""
     protected: str = ""
     """Of a workload that holds quota, a sentence about its protection from preemption; empty: it has none now."""
 
@@ -98,8 +100,11 @@ def explain_held(registry: Registry, held: Held) -> Explanation:
             for flavor in flavors:
                 placement += advice(registry, flavor, pod_set, pods, uid=workload.uid, namespace=workload.namespace)
     moves = _moves(registry, held) if held.queue.moving is not None and not held.evicting else ""
+    drains = registry.drains.of(held) if registry.drains and not held.evicting else ()
+    drained = " ".join(sentences.runs_while_drained(name, spec.deadline, spec.reason) for name, spec in drains)
+    queue = held.admission.cluster_queue
     return Explanation(
-        state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement), protected=protected, moves=moves
+        state, cluster_queue=queue, placement=tuple(placement), protected=protected, moves=moves, drained=drained
     )
 
 

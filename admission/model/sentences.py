@@ -426,6 +426,12 @@ def evicted_by_drain(name: str, reason: str) -> str:
     return f"The deadline of Drain {name} has passed{_why(reason)}. It queues again by itself, and starts elsewhere."
 
 
+def runs_while_drained(name: str, deadline: str | None, reason: str) -> str:
+    """It runs where nothing starts any more."""
+    until = "it may run until it ends" if deadline is None else f"it is evicted at {deadline} if it still runs"
+    return f"What it runs on is drained by Drain {name}{_why(reason)}; {until}."
+
+
 def would_move(flavors: Sequence[str], queue: str, not_before: float | None) -> str:
     """It is admitted, and would rather be in one of these flavors."""
     names = " or ".join(flavors)

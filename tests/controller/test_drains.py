@@ -63,7 +63,8 @@ async def test_job_on_a_node_without_topology_is_evicted_at_the_deadline(world):
 
     (node,) = await world.eventually(bound)
     await world.user.patch("nodes", "", node, {"spec": {"unschedulable": True}})
-    await world.apply(drain(nodes=[node], deadline=time(world.clock() - 1)))
+    await world.apply(drain(nodes=[node], deadline=time(world.clock() + 30)))
+    world.pass_time(31)
     assert "The deadline of Drain d has passed" in await evicted(world, "one")
     await world.job("one", runs)
 
@@ -82,8 +83,8 @@ async def test_node_that_nobody_has_cordoned_evicts_nobody_again_and_again(world
         await world.user.delete("nodes", "", f"node-{number}")
     await world.submit(job("one"))
     await world.job("one", lambda obj: obj.get("status", {}).get("ready") == 1)
-    await world.apply(drain(nodes=["node-0"], deadline=time(world.clock())))
-    world.pass_time(30)
+    await world.apply(drain(nodes=["node-0"], deadline=time(world.clock() + 30)))
+    world.pass_time(31)
     await evicted(world, "one")
     await world.job("one", lambda obj: runs(obj) and obj.get("status", {}).get("ready") == 1)
     looks = NodeDrains(

@@ -87,6 +87,11 @@ def test_running_workload_runs_on_until_the_deadline():
     settle(world)
     world.tell(drain("default", end=NOW + 600))
     assert not settle(world)
+    explained = world.engine.explain("w")
+    assert explained is not None
+    assert explained.drained == (
+        "What it runs on is drained by Drain d: new switch; it is evicted at 1970-01-01T00:26:40Z if it still runs."
+    )
     assert world.engine.wake_at() == NOW + 600
     world.now = NOW + 600
     (evict,) = settle(world).evicted

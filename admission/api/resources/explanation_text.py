@@ -133,7 +133,7 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
             reason_text,
             *_placement(found),
         ]
-    more = [text for text in (found.protected, found.moves) if text]
+    more = [text for text in (found.drained, found.protected, found.moves) if text]
     return [f"{workload.title} does not wait: it is admitted{since}.", reason_text, *more]
 
 

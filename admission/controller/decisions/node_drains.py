@@ -78,8 +78,10 @@ class NodeDrains:
             if not spec.nodes or spec.ends_at is None or spec.ends_at > now:
                 continue
             text = sentences.evicted_by_drain(drain.name, spec.reason)
+            created = drain.metadata.creation_timestamp
+            until = spec.ends_at if created is None else max(spec.ends_at, created.timestamp())
             for node in spec.nodes:
-                if uids := await self._workloads_on(node, spec.ends_at):
+                if uids := await self._workloads_on(node, until):
                     self._inbox.put(NodesDrained(uids, text))
 
     async def _workloads_on(self, node: str, until: float) -> frozenset[str]:
