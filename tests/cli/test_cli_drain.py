@@ -28,6 +28,11 @@ def test_time_is_an_hour_an_instant_or_a_duration(text, at):
     assert instant(text, NOW) == at
 
 
+def test_hour_of_the_deadline_is_the_next_one_after_the_begin():
+    begin = datetime.fromisoformat(instant("17:00", NOW))
+    assert instant("18:00", NOW, begin) == "2026-12-01T17:00:00Z"
+
+
 @pytest.mark.parametrize("text", ["25:00", "soon", "12:75"])
 def test_time_that_is_none_is_a_usage_error(text):
     with pytest.raises(click.UsageError):

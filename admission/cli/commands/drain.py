@@ -79,7 +79,6 @@ def node(names: tuple[str, ...], **options: Any) -> None:
     \b
     Examples:
       sluice drain node n17 n18 --until 18:00 --reason "new power supply"
-      sluice drain node n17 --running
       sluice drain node n17 --cancel
     """
     asyncio.run(_drain("node", names, **options))
@@ -96,20 +95,22 @@ def flavor(names: tuple[str, ...], **options: Any) -> None:
     TIME is as for nodes: see `sluice drain node --help`.
 
     \b
-    Example:
+    Examples:
+      sluice drain flavor a100 --running
       sluice drain flavor a100 --from 17:00 --until 18:00 --reason "driver update"
     """
     asyncio.run(_drain("flavor", names, **options))
 
 
-def instant(text: str, now: datetime) -> str:
-    """Return the instant that a time on a command line means. Raises UsageError."""
+def instant(text: str, now: datetime, after: datetime | None = None) -> str:
+    """Return the instant that a time on a command line means; of hours the next one `after`. Raises UsageError."""
     if re.fullmatch(r"\d{1,2}:\d\d", text):
         hour, minute = map(int, text.split(":"))
         if hour > 23 or minute > 59:
             raise click.UsageError(f'"{text}" is no time of a day')
         at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
-        at = at if at > now else at + timedelta(days=1)
+        while at <= (after or now):
+            at += timedelta(days=1)
     else:
         try:
             at = now + timedelta(seconds=parse_duration(text))
@@ -142,7 +143,8 @@ async def _drain(
     if start:
         spec["startTime"] = instant(start, now)
     if until:
-        spec["deadline"] = instant(until, now)
+        begins = datetime.fromisoformat(spec["startTime"]) if start else None
+        spec["deadline"] = instant(until, now, begins)
     if start and until and seconds(spec["deadline"]) < seconds(spec["startTime"]):
         raise click.UsageError(f"--until {until} ({spec['deadline']}) is before --from {start} ({spec['startTime']})")
     if writing.reason:
