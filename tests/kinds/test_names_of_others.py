@@ -34,7 +34,8 @@ KEYS = {
         kueue.x-k8s.io/pod-group-name kueue.x-k8s.io/pod-group-total-count kueue.x-k8s.io/pod-group-fast-admission
         kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/pod-group-pod-index
         kueue.x-k8s.io/pod-group-pod-index-label kueue.x-k8s.io/pod-index-offset kueue.x-k8s.io/podset
-        kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology kueue.x-k8s.io/priority-boost""",
+        kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology kueue.x-k8s.io/priority-boost
+        kueue.x-k8s.io/safe-to-forcefully-delete""",
     "kueue 006767f: pkg/controller/admissionchecks/provisioning/controller.go, constants.go": """
         kueue.x-k8s.io/provisioning-request autoscaling.x-k8s.io/consume-provisioning-request
         autoscaling.x-k8s.io/provisioning-class-name autoscaling.x-k8s.io/provisioningrequest""",

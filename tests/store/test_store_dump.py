@@ -30,6 +30,7 @@ from admission.model.checks import CheckReport
 from admission.store.audit_log import Author
 from admission.store.database.tables import head, metadata
 from admission.store.errors import DatabaseNotEmpty, DatabaseUnusable, StaleEpoch, UnusableDump
+from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
 from admission.store.workloads.places import Place
@@ -64,6 +65,7 @@ async def fill(store: Store, clock: Clock) -> None:
         await store.queues.create(obj, author=author)
     assert (await store.identity()).database
     await store.note_cluster("its-cluster")
+    await store.joined_clusters.note(JoinedCluster("b", "uid-of-b", "Lost", clock.now, "is lost: no answer"))
     await store.queues.replace(cluster_queue(cpu="12", labels={"a": "b"}), author=author)
     waits, runs, done = workload("1"), workload("2", priority=-5), workload("3", pod_sets=ELABORATE_POD_SETS)
     await store.commit(

@@ -104,11 +104,12 @@ async def test_workloads_of_the_same_second_are_found_in_the_order_of_their_arri
 
 async def test_condition_matches_the_same_records_in_memory_and_in_the_database(store: Store):
     epoch = await store.lead("test")
-    one, two = workload("1", user="ada"), workload("2", namespace="team-b", queue="other", priority=7)
+    one = workload("1", user="ada")
+    two = workload("2", namespace="team-b", queue="other", priority=7, cluster="b")
     await store.commit(Changes(workloads=(pending(one), pending(two))), epoch=epoch)
     records = (await store.workloads.list()).workloads
     wanted = {"namespace": "team-b", "name": two.name, "uid": "2", "state": "pending", "local_queue": "other",
-              "cluster_queue": "", "priority": 7, "submitted_by": ""}  # fmt: skip
+              "cluster_queue": "", "priority": 7, "submitted_by": "", "cluster": "b"}  # fmt: skip
     assert wanted.keys() == Condition.COLUMNS
     for column, value in wanted.items():
         for negated in (False, True):
