@@ -101,6 +101,6 @@ class NodeDrains:
             tracked.uid
             for tracked in self._workloads()
             if tracked.holds_quota
-            and (tracked.record.admitted_at or 0.0) <= until
+            and (tracked.record.admitted_at or 0.0) < until + 1.0  # of a Drain only the second is known
             and (tracked.uid in found or (tracked.record.workload.namespace, tracked.record.workload.name) in groups)
         )
