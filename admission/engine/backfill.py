@@ -92,6 +92,4 @@ def _end_of(held: Held, now: float) -> float:
     """Return when a workload that holds quota ends by its time limit; one that is evicted ends now."""
     if held.evicting:
         return now
-    limit = held.workload.max_seconds
-    ends = inf if limit is None else (held.cleared_at or held.admitted_at) + limit
-    return ends if ends > now else inf
+    return held.ends_by if held.ends_by > now else inf

@@ -61,6 +61,12 @@ class Held:
         return self.workload.since
 
     @property
+    def ends_by(self) -> float:
+        """Unix time (s) at which its time limit ends it, if it has not run before; infinite: it has none."""
+        limit = self.workload.max_seconds
+        return inf if limit is None else (self.cleared_at or self.admitted_at) + limit
+
+    @property
     def local_queue(self) -> tuple[str, str]:
         """(namespace, name)."""
         return self.workload.namespace, self.workload.queue

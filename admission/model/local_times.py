@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -12,6 +12,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 _FIRST_YEAR: Final = 1971
 _LAST_YEAR: Final = 9000
+_DAY: Final = r"^\d{4}-\d\d-\d\d$"
+_LOCAL_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$"
 
 
 def _time_zone(text: str) -> str:
@@ -23,41 +25,34 @@ def _time_zone(text: str) -> str:
 
 
 def _day(text: str) -> str:
-    expected = f'"{text}" is no day; write it as 2026-11-30'
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-        raise ValueError(expected)
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        raise ValueError(expected) from None
-    _check_year(day.year, text)
-    return text
+    return _checked(text, _DAY, f'"{text}" is no day; write it as 2026-11-30')
 
 
 def _local_time(text: str) -> str:
     expected = f'"{text}" is no time on a wall clock; write it as 2026-11-30T20:00, without a zone'
-    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", text):
+    return _checked(text, _LOCAL_TIME, expected)
+
+
+def _checked(text: str, pattern: str, expected: str) -> str:
+    """Return a text of this pattern that is a day or a time, with a year that can be calculated with."""
+    if not re.fullmatch(pattern, text):
         raise ValueError(expected)
     try:
-        at = datetime.fromisoformat(text)
+        year = datetime.fromisoformat(text).year
     except ValueError:
         raise ValueError(expected) from None
-    _check_year(at.year, text)
+    if not _FIRST_YEAR <= year < _LAST_YEAR:
+        raise ValueError(f"must be from {_FIRST_YEAR} to {_LAST_YEAR - 1}, but is {text}")
     return text
 
 
-def _check_year(year: int, text: str) -> None:
-    if not _FIRST_YEAR <= year < _LAST_YEAR:
-        raise ValueError(f"must be from {_FIRST_YEAR} to {_LAST_YEAR - 1}, but is {text}")
-
-
 Day: TypeAlias = Annotated[
-    str, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$", "maxLength": 10})
+    str, AfterValidator(_day), WithJsonSchema({"type": "string", "pattern": _DAY, "maxLength": 10})
 ]
 LocalTime: TypeAlias = Annotated[
     str,
     AfterValidator(_local_time),
-    WithJsonSchema({"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$", "maxLength": 19}),
+    WithJsonSchema({"type": "string", "pattern": _LOCAL_TIME, "maxLength": 19}),
 ]
 """A time on the wall clock of a time zone that is given beside it."""
 TimeZone: TypeAlias = Annotated[str, Field(max_length=64), AfterValidator(_time_zone)]

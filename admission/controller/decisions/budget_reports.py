@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.events import Reference
+from admission.controller.state.repeating import repeat
 from admission.engine import BudgetAccounts
 from admission.model.budgets import hours_text
-from admission.model.errors import StoreError
 from admission.model.queues import Budget
 
 if TYPE_CHECKING:
@@ -48,14 +47,7 @@ class BudgetReports:
 
     async def run(self) -> None:
         """Report every `INTERVAL` seconds until cancelled."""
-        while True:
-            try:
-                await self.report()
-            except StoreError as error:
-                log.warning("the status of Budgets is not written: %s", error)
-            except Exception as error:  # noqa: BLE001  a defect of a report must not end decisions
-                self._faults.report("a report of Budgets", error)
-            await asyncio.sleep(INTERVAL)
+        await repeat(self.report, self._faults, every=INTERVAL, name="the report of Budgets")
 
     async def report(self) -> None:
         """Write the status of all Budgets if it has changed, and due Events. Raises StoreError."""

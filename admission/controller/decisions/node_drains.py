@@ -6,14 +6,12 @@ is asked for the pods of nodes with a deadline that has passed, and only of thes
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.inbox import NodesDrained
+from admission.controller.state.repeating import repeat
 from admission.kinds.occupants import occupant
 from admission.model import sentences
-from admission.model.errors import SluiceError
 from admission.model.queues import Drain
 
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.store.store import Store
-
-log = logging.getLogger(__name__)
 
 INTERVAL: Final = 10.0
 """Seconds between two looks at the nodes."""
@@ -58,14 +54,7 @@ class NodeDrains:
 
     async def run(self) -> None:
         """Look every `interval` seconds, until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except SluiceError as error:
-                log.warning("pods on drained nodes are not known: %s", error)
-            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
-                self._faults.report("drains of nodes", error)
-            await asyncio.sleep(self._interval)
+        await repeat(self.look, self._faults, every=self._interval, name="the drain of nodes")
 
     async def look(self) -> None:
         """Have the workloads evicted that have pods on such nodes. Raises SluiceError."""

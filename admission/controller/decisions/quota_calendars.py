@@ -7,13 +7,12 @@ written follows from the clock alone, in the same transaction as every other wri
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from admission.controller.state.repeating import repeat
 from admission.model.calendars import instant_text
-from admission.model.errors import SluiceError
 from admission.model.queues import ClusterQueue, Cohort, quotas_at
 from admission.model.quotas import quotas_by_flavor, with_calendar
 from admission.store.audit_log import Author
@@ -47,15 +46,7 @@ class CalendarQuotas:
 
     async def run(self) -> None:
         """Write what is due, until cancelled."""
-        while True:
-            rest = self._longest
-            try:
-                rest = await self.write()
-            except SluiceError as error:
-                log.warning("quota of calendars is not written: %s", error)
-            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
-                self._faults.report("quota of calendars", error)
-            await asyncio.sleep(rest)
+        await repeat(self.write, self._faults, every=self._longest, name="quota of calendars")
 
     async def write(self) -> float:
         """Write the quotas that differ from calendars; return the seconds until the next look. Raises SluiceError."""

@@ -5,13 +5,12 @@ So everything that reads quota (decisions, history, reports, what-if) needs no o
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from admission.controller.state.repeating import repeat
 from admission.engine.matching import tolerates
-from admission.model.errors import SluiceError
 from admission.model.quantity import amount, format_amount
 from admission.model.queues import ClusterQueue, Cohort
 from admission.model.quotas import quotas, with_quotas
@@ -106,14 +105,7 @@ class QuotasFromNodes:
 
     async def run(self) -> None:
         """Write what has changed every `interval` seconds, until cancelled."""
-        while True:
-            try:
-                await self.write()
-            except SluiceError as error:
-                log.warning("quota that follows nodes is not written: %s", error)
-            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
-                self._faults.report("quota that follows nodes", error)
-            await asyncio.sleep(self._interval)
+        await repeat(self.write, self._faults, every=self._interval, name="quota that follows nodes")
 
     async def write(self) -> None:
         """Write the quotas that differ from what the nodes have. Raises SluiceError."""

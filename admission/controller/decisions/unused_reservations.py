@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from admission.controller.state.repeating import repeat
 from admission.engine import KeptQuota
-from admission.model.errors import SluiceError
 from admission.model.queues import Reservation
 from admission.store.audit_log import Author
 from admission.store.errors import NotFound
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.engine import Engine
     from admission.store.store import Store
-
-log = logging.getLogger(__name__)
 
 INTERVAL: Final = 10.0
 """Seconds between two looks."""
@@ -39,14 +35,7 @@ class UnusedReservations:
 
     async def run(self) -> None:
         """Look every `interval` seconds, until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except SluiceError as error:
-                log.warning("unused Reservations are not ended: %s", error)
-            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
-                self._faults.report("the end of unused Reservations", error)
-            await asyncio.sleep(self._interval)
+        await repeat(self.look, self._faults, every=self._interval, name="the end of unused Reservations")
 
     async def look(self) -> None:
         """End the Reservations that have been unused for as long as they may be. Raises SluiceError."""

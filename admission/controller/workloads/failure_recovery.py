@@ -8,7 +8,6 @@ watched, and pods are listed of unreachable nodes only. (Kueue's FailureRecovery
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import PodForced
+from admission.controller.state.repeating import repeat
 from admission.kinds.base import KUEUE, POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model import sentences
-from admission.model.errors import ClusterError
 from admission.store.records import FORCED
 
 if TYPE_CHECKING:
@@ -68,14 +67,7 @@ class FailureRecovery:
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
-        while True:
-            try:
-                await self._recover()
-            except ClusterError as error:
-                log.warning("pods on unreachable nodes are not ended, which is tried again: %s", error)
-            except Exception as error:  # noqa: BLE001  a defect here must not end decisions
-                self._faults.report("failure recovery", error)
-            await asyncio.sleep(self._rules.interval)
+        await repeat(self._recover, self._faults, every=self._rules.interval, name="failure recovery")
 
     async def _recover(self) -> None:
         if not self._view.watch_nodes():

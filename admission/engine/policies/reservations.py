@@ -432,9 +432,8 @@ class KeptQuota(AdmissionPolicy):
     def charge(self, held: Held, *, restored: bool) -> None:
         """Count a workload at each instant at which it may run."""
         del restored
-        limit, ends = held.workload.max_seconds, inf
-        if limit is not None and (held.cleared_at or held.admitted_at) + limit > self._view.now:
-            ends = (held.cleared_at or held.admitted_at) + limit
+        ends = held.ends_by if held.ends_by > self._view.now else inf
+        if ends != inf:
             heappush(self._limits, (ends, held.workload.uid))
         entry = self._entries[held.workload.uid] = _Entry(held, ends)
         self._count(entry, 1)
