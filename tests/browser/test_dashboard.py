@@ -178,7 +178,7 @@ async def test_quota_change_has_a_preview_requires_a_reason_and_can_be_reverted(
     await apply.click()
     await expect(dialog).to_have_count(0)
     await expect(
-        page.get_by_role("region", name="Quota").first.get_by_role("row").filter(has_text="GPU")
+        page.get_by_role("region", name="Quota", exact=True).get_by_role("row").filter(has_text="GPU")
     ).to_contain_text("48")
     history = page.get_by_role("tabpanel")
     await expect(history).to_contain_text("Sixteen more GPUs have come")
@@ -188,7 +188,7 @@ async def test_quota_change_has_a_preview_requires_a_reason_and_can_be_reverted(
     await back.get_by_role("button", name="Go back").click()
     await expect(history).to_contain_text("They were broken")
     await expect(
-        page.get_by_role("region", name="Quota").first.get_by_role("row").filter(has_text="GPU")
+        page.get_by_role("region", name="Quota", exact=True).get_by_role("row").filter(has_text="GPU")
     ).to_contain_text("32")
     await page.close()
 
@@ -388,13 +388,13 @@ async def test_fair_share_tab_lists_entitled_and_received_shares(running: World,
 async def test_people_and_flavors_pages_list_users_namespaces_and_quota(running: World, admin: Person) -> None:
     await put(running, pending_record(running, "first", "data", user="newcomer"))
     page = await admin.open("people")
-    newcomer = page.get_by_role("region", name="Users", exact=True).last.get_by_role("row").filter(has_text="newcomer")
+    newcomer = page.get_by_role("region", name="Users", exact=True).get_by_role("row").filter(has_text="newcomer")
     await expect(newcomer.get_by_role("cell").nth(1)).to_have_text("1")
     await expect(
-        page.get_by_role("region", name="Users", exact=True).last.get_by_role("row").filter(has_text="barbara")
+        page.get_by_role("region", name="Users", exact=True).get_by_role("row").filter(has_text="barbara")
     ).to_be_visible()
     await page.get_by_label("Find a user or namespace").fill("visi")
-    await expect(page.get_by_role("region", name="Namespaces", exact=True).last.get_by_role("row")).to_have_count(2)
+    await expect(page.get_by_role("region", name="Namespaces", exact=True).get_by_role("row")).to_have_count(2)
     await page.goto(f"{admin.url}/ui/flavors")
     await expect(page.get_by_role("region", name="a100", exact=True)).to_contain_text("80")
     await expect(page.get_by_role("region", name="spot", exact=True)).to_contain_text("No ClusterQueue has quota")
@@ -446,7 +446,7 @@ async def test_controls_are_reachable_by_keyboard_with_a_visible_focus(admin: Pe
         assert stop["seen"], stop
         assert stop["marked"], stop
         reached.append(stop["what"])
-    expected = ["Edit quota", "Stop", "Drain", "Quota", "GPU", "CPU", "Memory"]
+    expected = ["Edit quota", "Stop", "Drain", "Quota by flavor", "GPU", "CPU", "Memory"]
     assert [what for what in reached if what in expected] == expected
     assert any(what.startswith("Pending ") for what in reached)
     await page.get_by_role("button", name="Stop", exact=True).focus()

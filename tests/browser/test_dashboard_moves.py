@@ -53,7 +53,7 @@ async def test_cohort_that_was_searched_for_is_shown_with_its_members_and_a_way_
     await expect(page.get_by_role("option", name="research")).to_be_visible()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("research")
-    quota = page.get_by_role("region", name="Quota", exact=True).first.get_by_role("row").filter(has_text="GPU")
+    quota = page.get_by_role("region", name="Quota", exact=True).get_by_role("row").filter(has_text="GPU")
     await expect(quota.get_by_role("cell").nth(4)).to_have_text("56")  # 16 + 32 + 8
     tree = page.get_by_role("region", name="Quota tree")
     await expect(tree.get_by_role("link")).to_have_text(["research", "language", "speech", "vision"])
@@ -61,7 +61,7 @@ async def test_cohort_that_was_searched_for_is_shown_with_its_members_and_a_way_
     await expect(page.get_by_role("tabpanel")).to_contain_text("Set up by the platform team")
     await page.get_by_role("link", name="company").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("company")
-    own = page.get_by_role("region", name="Quota", exact=True).first.get_by_role("row").filter(has_text="GPU")
+    own = page.get_by_role("region", name="Quota", exact=True).get_by_role("row").filter(has_text="GPU")
     await expect(own.get_by_role("cell").nth(5)).to_have_text("8")
     await expect(tree.get_by_role("link", name="ads")).to_be_visible()
     await page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Overview").click()

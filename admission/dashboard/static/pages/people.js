@@ -31,10 +31,10 @@ export function People() {
   return html`${head}<div class="filters"><input type="search" aria-label="Find a user or namespace" placeholder="User or namespace" value=${find} onInput=${(event) => setFind(event.currentTarget.value)} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
     <div class="columns-two">
-      <${Card} title="Users" note=${count(people.length)}>${people.length ? html`<${Table} label="Users" rows=${people} keyOf=${(row) => row.name} columns=${[
+      <${Card} title="Users" note=${count(people.length)}>${people.length ? html`<${Table} label="Usage of each user" rows=${people} keyOf=${(row) => row.name} columns=${[
         { name: "User", className: "subject", cell: (row) => html`<a href=${`${link("usage")}?by=queue&user=${encodeURIComponent(row.name)}`}><${Free} text=${row.name} longest=${80} /></a>` }, waiting, ...amounts, ...share]} />`
         : html`<${Empty} title="Nobody">No user used quota in this time, and nobody waits.<//>`}<//>
-      <${Card} title="Namespaces" note=${count(spaces.length)}>${spaces.length ? html`<${Table} label="Namespaces" rows=${spaces} keyOf=${(row) => row.name} columns=${[
+      <${Card} title="Namespaces" note=${count(spaces.length)}>${spaces.length ? html`<${Table} label="Usage of each namespace" rows=${spaces} keyOf=${(row) => row.name} columns=${[
         { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, waiting, ...amounts, ...share]} />`
         : html`<${Empty} title="None">No namespace used quota in this time, and nothing waits.<//>`}<//>
     </div>`;

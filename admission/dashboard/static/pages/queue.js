@@ -110,7 +110,7 @@ function Quota({ queue }) {
   const entries = [...of.quotas.values()];
   if (!entries.length) return html`<${Card} title="Quota"><${Empty} title="No quota">The ClusterQueue has no resource groups, so nothing can be admitted.<//><//>`;
   const limit = (value, resource) => (Number.isFinite(value) ? shown(resource, value) : html`<span class="soft">no limit</span>`);
-  return html`<${Card} title="Quota"><div class="table-box" tabindex="0" role="region" aria-label="Quota"><table>
+  return html`<${Card} title="Quota"><div class="table-box" tabindex="0" role="region" aria-label="Quota by flavor"><table>
     <thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide opt">Use</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number">Borrowed</th>
       <th scope="col" class="number opt">May borrow</th><th scope="col" class="number opt">May lend</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${entry.flavor + entry.resource}><td><bdi>${entry.flavor}</bdi></td><td>${resourceName(entry.resource)}</td>
