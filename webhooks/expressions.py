@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission.kinds.base import KUEUE, SUBMITTED_BY
+from admission.kinds.base import KUEUE, SUBMITTED_BY, SUBMITTER_GROUPS
 from admission.kinds.declared import DeclaredKind
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.patches import pointer
@@ -186,6 +186,17 @@ def label(variable: str, key: str) -> str:
 def submitter(variable: str) -> str:
     """Return the value of the annotation SUBMITTED_BY; empty if it is missing."""
     return _value(f"{variable}.metadata.annotations", SUBMITTED_BY)
+
+
+def submitter_groups(variable: str) -> str:
+    """Return the value of the annotation SUBMITTER_GROUPS; empty if it is missing."""
+    return _value(f"{variable}.metadata.annotations", SUBMITTER_GROUPS)
+
+
+def requester_groups() -> str:
+    """Return the value of the annotation SUBMITTER_GROUPS for the user of the request; empty: no annotation."""
+    recorded = "request.userInfo.groups.filter(g, !g.startsWith('system:') && !g.contains('\\n'))"
+    return f"(has(request.userInfo.groups) ? {recorded}.join('\\n') : '')"
 
 
 def adds_no_gates(key: str) -> str:

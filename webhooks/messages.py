@@ -9,7 +9,6 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from admission.kinds.base import SUBMITTED_BY
 from webhooks.expressions import queue_like_pattern
 
 if TYPE_CHECKING:
@@ -87,9 +86,9 @@ def queue_kept(kind: Kind, keys: Iterable[str], advice: str) -> str:
     return f"{_labels(keys)}: the queue of a running {kind.kind} cannot change; {advice}"
 
 
-def submitter_kept() -> str:
-    """Return the warning that the user's value of the annotation SUBMITTED_BY was replaced."""
-    return f"metadata.annotations[{SUBMITTED_BY}]: only Sluice writes this annotation; the value was not kept"
+def submitter_kept(key: str) -> str:
+    """Return the warning that the user's value of an annotation that only Sluice writes was replaced."""
+    return f"metadata.annotations[{key}]: only Sluice writes this annotation; the value was not kept"
 
 
 def gates_kept(key: str) -> str:

@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds.added_labels import ADDED_LABELS
-from admission.kinds.base import DEFAULT_QUEUE, EMPTY_LABEL, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.base import (
+    DEFAULT_QUEUE,
+    EMPTY_LABEL,
+    QUEUE_NAME,
+    START_WITH_OWNER,
+    SUBMITTED_BY,
+    SUBMITTER_GROUPS,
+)
 from admission.kinds.declared import DeclaredKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
@@ -33,7 +40,9 @@ from webhooks.expressions import (
     pod_count,
     queue_at,
     replaces_failed,
+    requester_groups,
     submitter,
+    submitter_groups,
     suspend_patches,
     touches_gated_fields,
 )
@@ -67,6 +76,7 @@ _REPLACEMENT: Final = (
     "suspend the Job in the same request to change it"
 )
 _SUBMITTER: Final = f"metadata.annotations[{SUBMITTED_BY}]: only Sluice writes this annotation; leave it as it is"
+_GROUPS: Final = f"metadata.annotations[{SUBMITTER_GROUPS}]: only Sluice writes this annotation; leave it as it is"
 _LEAVES: Final = (
     "metadata.labels: everything in this namespace is queued; name another queue instead of removing the queue label"
 )
@@ -249,7 +259,8 @@ def _empty_queue_labels(variable: str, kinds: Sequence[Kind]) -> list[str]:
 def _is_gated(kinds: Sequence[Kind]) -> str:
     """Whether an object is as the mutation leaves it: the mutation would change nothing."""
     suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", kind.suspend_fields))
-    return f"({submitter('object')} == {_REQUESTER} && {suspended})"
+    recorded = f"{submitter('object')} == {_REQUESTER} && {submitter_groups('object')} == {requester_groups()}"
+    return f"({recorded} && {suspended})"
 
 
 def _variables(kinds: Sequence[Kind]) -> list[Object]:
@@ -286,6 +297,10 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
             "expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}",
             "message": _SUBMITTER,
         },
+        {
+            "expression": f"!variables.wasQueued || {submitter_groups('object')} == {submitter_groups('oldObject')}",
+            "message": _GROUPS,
+        },
         validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
         # It joins by `managedBy`: labels cannot change, by the validation above.
         validation(
@@ -315,6 +330,11 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
             "expression": f"variables.wasQueued || !variables.queued || {submitter('object')} in ['', {_REQUESTER}]",
             "message": _SUBMITTER,
         },
+        {
+            "expression": "variables.wasQueued || !variables.queued || "
+            f"{submitter_groups('object')} in ['', {requester_groups()}]",
+            "message": _GROUPS,
+        },
     ]
 
 
@@ -335,7 +355,10 @@ def _suspend_mutation(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind],
     controller starts it if the claim is true.
     """
     submitted = pointer("metadata", "annotations", SUBMITTED_BY)
-    patches = [_parent("annotations"), f"[{add_patch(submitted, _REQUESTER)}]"]
+    groups = add_patch(pointer("metadata", "annotations", SUBMITTER_GROUPS), requester_groups())
+    # Without groups an empty value replaces one that the user has written.
+    differ = f"{submitter_groups('object')} != {requester_groups()}"
+    patches = [_parent("annotations"), f"[{add_patch(submitted, _REQUESTER)}]", f"({differ} ? [{groups}] : [])"]
     if queue:
         record = add_patch(pointer("metadata", "annotations", ADDED_LABELS), f"'{QUEUE_NAME}=' + {queue}")
         labelled = add_patch(pointer("metadata", "labels", QUEUE_NAME), queue)

@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
 from admission.kinds.added_labels import ADDED_LABELS, LABEL_KEYS, added_labels, annotation_value
 from admission.kinds.admission_gates import gates_of
-from admission.kinds.base import DEFAULT_QUEUE, EMPTY_LABEL, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
+from admission.kinds.base import (
+    DEFAULT_QUEUE,
+    EMPTY_LABEL,
+    START_WITH_OWNER,
+    SUBMITTED_BY,
+    SUBMITTER_GROUPS,
+    Kind,
+    Object,
+)
 from admission.kinds.children import claimed_owner
 from admission.kinds.deployment import DeploymentKind
 from admission.kinds.grouped import GroupedKind
@@ -37,6 +45,19 @@ _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 """Prefix of the user names of controllers, and of other programs in the cluster."""
 
 
+_OF_KUBERNETES: Final = "system:"
+"""Prefix of groups that are not recorded: everybody is in them, or they say nothing of the person."""
+_MOST_GROUPS: Final = 16_384
+"""Characters of recorded groups; those beyond are left out."""
+
+
+class _Submitter(NamedTuple):
+    """The values of the annotations that say who has submitted an object; None: it has no such annotation."""
+
+    user: str | None
+    groups: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     """The fields of an AdmissionRequest that the decision depends on."""
@@ -46,6 +67,8 @@ class _Request:
     """None: the request is allowed without a decision."""
     namespace: str
     username: str
+    submitter: _Submitter
+    """Who has sent it, as the annotations are to say."""
     new: Object
     old: Object | None
     """None for a creation."""
@@ -125,6 +148,7 @@ class Reviewer:
             kind=kind,
             namespace=request.get("namespace") or "",
             username=username,
+            submitter=_Submitter(username, _groups(request["userInfo"].get("groups") or ())),
             new=request["object"] if kind else {},
             old=request["oldObject"] if kind and operation == "UPDATE" else None,
             managed=managed,
@@ -159,13 +183,13 @@ class Reviewer:
         elif request.managed:
             new = _add_queue_label(new, old, kind, answer)
         if isinstance(kind, GroupedKind):
-            new = _keep_pods_gated(new, old, kind, request.username, answer)
+            new = _keep_pods_gated(new, old, kind, request.submitter, answer)
         elif old is not None and not kind.gate(old):
             was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
             if was_queued or is_queued:
                 _keep_suspended(new, kind, answer, was_queued=was_queued, is_queued=is_queued, is_child=is_child)
             if is_queued:
-                _set_submitter(new, _submitter(old) if was_queued else request.username, answer)
+                _set_submitter(new, _submitter(old) if was_queued else request.submitter, answer)
         elif old is not None:
             new = _keep_queue_label(new, old, kind, answer)
             if kind.queue_name(old):
@@ -173,10 +197,10 @@ class Reviewer:
                 _set_submitter(new, _submitter(old), answer)
             elif kind.queue_name(new):  # it was run by another controller (`managedBy`), and uses no quota yet
                 _keep_suspended(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
-                _set_submitter(new, request.username, answer)
+                _set_submitter(new, request.submitter, answer)
         elif kind.queue_name(new):
             _keep_suspended(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
-            _set_submitter(new, request.username, answer)
+            _set_submitter(new, request.submitter, answer)
         _record_injected_labels(new, request, answer)
         if old is not None and kind.queue_name(old):
             new = _keep_admission_gates(new, old, kind, answer)
@@ -289,7 +313,9 @@ def _keep_suspended(
         answer.warnings.append(messages.suspended_again(kind, gate))
 
 
-def _keep_pods_gated(new: Object, old: Object | None, kind: GroupedKind, username: str, answer: _Answer) -> Object:
+def _keep_pods_gated(
+    new: Object, old: Object | None, kind: GroupedKind, submitter: _Submitter, answer: _Answer
+) -> Object:
     """Gate the pods of a new object as groups, and keep them gated; return the object with the labels that it keeps.
 
     Objects created before their kind was enabled are left as they are: their pods run.
@@ -297,7 +323,7 @@ def _keep_pods_gated(new: Object, old: Object | None, kind: GroupedKind, usernam
     if old is None:
         if kind.queue_name(new):
             answer.patch += kind.gate(new)
-            _set_submitter(new, username, answer)
+            _set_submitter(new, submitter, answer)
         return new
     if not kind.is_gated(old):
         if kind.queue_name(new) and not kind.queue_name(old):
@@ -345,14 +371,23 @@ def _keep_queue_label(
     return {**new, "metadata": {**new["metadata"], "labels": labels}}
 
 
-def _set_submitter(new: Object, user: str | None, answer: _Answer) -> None:
-    """Set the annotation SUBMITTED_BY to the user, whatever its value in the request; None: remove it."""
-    requested = _submitter(new)
-    if requested == user:
-        return
-    if requested is not None:
-        answer.warnings.append(messages.submitter_kept())
-    _annotate(new, SUBMITTED_BY, user, answer)
+def _set_submitter(new: Object, submitter: _Submitter, answer: _Answer) -> None:
+    """Set the annotations that say who has submitted the object, whatever their values in the request."""
+    for key, requested, value in zip((SUBMITTED_BY, SUBMITTER_GROUPS), _submitter(new), submitter, strict=True):
+        if requested == value:
+            continue
+        if requested is not None:
+            answer.warnings.append(messages.submitter_kept(key))
+        _annotate(new, key, value, answer)
+
+
+def _groups(groups: Iterable[str]) -> str | None:
+    """Return the value of SUBMITTER_GROUPS for a user with these groups."""
+    text = ""
+    for group in sorted({each for each in groups if each.strip() and not each.startswith(_OF_KUBERNETES)}):
+        if "\n" not in group and len(text) + len(group) < _MOST_GROUPS:
+            text += f"\n{group}" if text else group
+    return text or None
 
 
 def _keep_admission_gates(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object:
@@ -396,9 +431,9 @@ def _set(field: str, key: str, value: str | None) -> Object:
     return {"op": "remove", "path": path} if value is None else {"op": "add", "path": path, "value": value}
 
 
-def _submitter(obj: Object) -> str | None:
-    value: str | None = (obj["metadata"].get("annotations") or {}).get(SUBMITTED_BY)
-    return value
+def _submitter(obj: Object) -> _Submitter:
+    annotations = obj["metadata"].get("annotations") or {}
+    return _Submitter(annotations.get(SUBMITTED_BY), annotations.get(SUBMITTER_GROUPS))
 
 
 def _labels(obj: Object) -> Mapping[str, str]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Reservation,
         ResourceFlavor,
         Topology,
+        UserLimit,
         WorkloadPriorityClass,
     )
 
@@ -202,6 +203,11 @@ class Sluice:
     def drains(self) -> Collection[Drain]:
         """Drains, nodes and flavors on which nothing starts any more."""
         return self._of_kind("Drain")
+
+    @property
+    def user_limits(self) -> Collection[UserLimit]:
+        """UserLimits, what one person may have running and waiting."""
+        return self._of_kind("UserLimit")
 
     @property
     def workloads(self) -> Workloads:

@@ -37,7 +37,7 @@ from admission.engine.policies.budgets import BudgetAccounts, Budgets, BudgetsSp
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.policies.dependencies import Dependencies
 from admission.engine.policies.reservations import KeptQuota, Reservations
-from admission.engine.policies.user_limits import UserLimit, UserLimits
+from admission.engine.policies.user_limits import UserLimits
 from admission.engine.preemption_hints import PreemptionHint
 from admission.engine.queue_listing import PendingWorkload
 
@@ -83,7 +83,6 @@ __all__ = [
     "Reservations",
     "TopologyRules",
     "Transformation",
-    "UserLimit",
     "UserLimits",
     "WorkloadAdmitted",
     "WorkloadCleared",

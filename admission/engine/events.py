@@ -18,6 +18,7 @@ from admission.model.queues import (
     Reservation,
     ResourceFlavor,
     Topology,
+    UserLimit,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def decisive_part(item: QueueObject | None) -> object:
     match item:
         case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology():
             return item.spec
-        case Budget() | Reservation() | Drain():
+        case Budget() | Reservation() | Drain() | UserLimit():
             return item.spec
         case AdmissionCheck():
             return item.name  # only whether it exists

@@ -143,7 +143,7 @@ class Registry:
             case NamespaceChanged() | ClustersLost():
                 self._change_surroundings(event)
             case PolicyEvent():
-                self.policies.observe(event, self.held.values())
+                self.policies.observe(event, self.held.values(), self.items.values())
             case _:
                 assert self.placed is not None, "Policy.topology is not set"
                 self.placed.observe(event)
@@ -172,7 +172,7 @@ class Registry:
         if workload.terms.after:
             self._note_dependencies(workload)
         elif workload.terms.at_most is not None:
-            self.policies.observe(DependencyFound(), self.held.values())
+            self.policies.observe(DependencyFound(), self.held.values(), ())
         if self.ended:
             self.ended.pop((workload.namespace, workload.name), None)
         item = Item(workload, self.shapes.of(workload))
@@ -189,7 +189,7 @@ class Registry:
     def _note_dependencies(self, workload: Workload) -> None:
         names = tuple(each.name for each in workload.terms.after)
         self._dependents.setdefault((workload.namespace, workload.name), {})[workload.uid] = names
-        self.policies.observe(DependencyFound(), self.held.values())
+        self.policies.observe(DependencyFound(), self.held.values(), ())
 
     def _note_end(self, event: WorkloadEnded) -> None:
         key = event.namespace, event.name
@@ -221,6 +221,8 @@ class Registry:
         if queue.priority_interval or item.rank_priority != item.workload.priority:
             item.age(queue.priority_interval)
         item.accepted = self.accepts(queue, workload.namespace)
+        if self.policies.counting:
+            self.policies.arrive(item)
         if item.not_before > self.now:
             queue.pending.make_one_inadmissible(item, until_woken=True)
             heappush(self.asleep, (item.not_before, item.uid))
@@ -262,6 +264,8 @@ class Registry:
             queue = self.forest.queue(item.cluster_queue)
             queue.pending.remove(item.uid)
             item.cluster_queue = ""
+            if self.policies.counting:
+                self.policies.leave(item.uid)
             if queue.head is not None and queue.head.item is item:
                 queue.head = None
                 if (domain := self.forest.domain_of.get(queue)) is not None:
@@ -324,6 +328,8 @@ class Registry:
             self.placed.add(held)
         if self.policies.active:
             self.policies.charge_after_cycle(held)
+            if self.policies.counting:
+                self.policies.leave(held.workload.uid)
         if held.queue.moving is not None:
             self.movers.follow(held)
 
@@ -389,7 +395,7 @@ class Registry:
 
     def _change(self, event: QueueObjectChanged) -> None:
         item = event.object
-        self.policies.observe(event, self.held.values())
+        self.policies.observe(event, self.held.values(), self.items.values())
         self.stop_reasons.pop(item.key, None)
         if reason := item.metadata.annotations.get(STOP_REASON):
             self.stop_reasons[item.key] = reason
@@ -423,7 +429,7 @@ class Registry:
                 pass
 
     def _delete(self, event: QueueObjectDeleted) -> None:
-        self.policies.observe(event, self.held.values())
+        self.policies.observe(event, self.held.values(), self.items.values())
         self.stop_reasons.pop((event.kind, event.namespace, event.name), None)
         match event.kind:
             case ResourceFlavor.kind:

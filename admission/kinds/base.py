@@ -42,6 +42,9 @@ HOLD: Final = "sluice.dev/hold"
 """Label or annotation; `"true"` puts the workload on hold: it takes part in no cycle."""
 SUBMITTED_BY: Final = "sluice.dev/submitted-by"
 """Annotation with the name of the user who created the object. Only the webhook writes it."""
+SUBMITTER_GROUPS: Final = "sluice.dev/submitter-groups"
+"""Annotation with the groups of that user, one on each line, without those of Kubernetes (`system:`); no annotation:
+none. Only the webhook writes it."""
 MANAGED: Final = "sluice.dev/managed"
 """Label that the webhook writes on queued pods: only pods with it are watched."""
 START_WITH_OWNER: Final = "sluice.dev/start-with-owner"
@@ -228,6 +231,8 @@ class Observed:
     """Controllers that gate it, by name, separated by ", "; empty: none."""
     terms: Terms = NO_TERMS
     """What its user permits or waits for, beside quota."""
+    groups: tuple[str, ...] = ()
+    """Groups of `user`, sorted."""
     is_uneven: bool = False
     """Whether its pods differ from its admission: some are gated beside running ones, or run without quota."""
 

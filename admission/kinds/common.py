@@ -20,6 +20,7 @@ from admission.kinds.base import (
     ONLY_WHOLE,
     POD,
     SUBMITTED_BY,
+    SUBMITTER_GROUPS,
     Conventions,
     Observed,
 )
@@ -173,6 +174,7 @@ class CommonKind(ABC):
             waits_for=status.waits_for,
             gated_by=clean(", ".join(gates_of(annotations, self.conventions.gate_annotation))) if annotations else "",
             terms=_terms(annotations, self.conventions) if annotations else NO_TERMS,
+            groups=_groups(groups) if (groups := annotations.get(SUBMITTER_GROUPS)) else (),
             is_uneven=status.is_uneven,
         )
 
@@ -226,6 +228,11 @@ def first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
             if value := values.get(key):
                 return value
     return ""
+
+
+@lru_cache(maxsize=10_000)
+def _groups(text: str) -> tuple[str, ...]:
+    return tuple(sorted({clean(line, longest=_LONGEST_USER) for line in text.split("\n") if line.strip()}))
 
 
 def _terms(annotations: Mapping[str, str], conventions: Conventions) -> Terms:

@@ -20,6 +20,7 @@ from admission.kinds.base import (
     RENDERED,
     SCALE_REQUEST,
     SUBMITTED_BY,
+    SUBMITTER_GROUPS,
     TERMS,
     KindStatus,
     Outcome,
@@ -125,7 +126,7 @@ class DeclaredKind(CommonKind):
     def annotations(self) -> tuple[str, ...]:
         """Annotations that `faults` and the webhook read."""
         scaled = (SCALE_REQUEST,) if self.form.scales else ()
-        return (SUBMITTED_BY, HOLD, GATED_BY, *TERMS, MIN_COUNT, *scaled, *self.form.annotations)
+        return (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT, *scaled, *self.form.annotations)
 
     @property
     def suspend_fields(self) -> tuple[Path, ...]:

@@ -11,7 +11,18 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from admission.kinds.base import GATED_BY, HOLD, MIN_COUNT, POD, QUEUE_NAME, SUBMITTED_BY, TERMS, KindStatus, Object
+from admission.kinds.base import (
+    GATED_BY,
+    HOLD,
+    MIN_COUNT,
+    POD,
+    QUEUE_NAME,
+    SUBMITTED_BY,
+    SUBMITTER_GROUPS,
+    TERMS,
+    KindStatus,
+    Object,
+)
 from admission.kinds.common import NOTHING
 from admission.kinds.grouping import FAST, TOTAL, group_of
 from admission.kinds.patches import additions, merged, pointer
@@ -49,7 +60,7 @@ class GroupedKind(UnchangedKind):
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""
     pods_label: ClassVar[str] = ""
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, *TERMS, MIN_COUNT)
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT)
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     @abstractmethod

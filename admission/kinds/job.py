@@ -16,6 +16,7 @@ from admission.kinds.base import (
     MIN_COUNT,
     POD_OWNER,
     SUBMITTED_BY,
+    SUBMITTER_GROUPS,
     TERMS,
     KindStatus,
     Object,
@@ -73,6 +74,7 @@ class JobKind(CommonKind):
     kind: ClassVar[str] = "Job"
     annotations: ClassVar[tuple[str, ...]] = (
         SUBMITTED_BY,
+        SUBMITTER_GROUPS,
         HOLD,
         GATED_BY,
         *TERMS,

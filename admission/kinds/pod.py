@@ -19,6 +19,7 @@ from admission.kinds.base import (
     MANAGED,
     MIN_COUNT,
     SUBMITTED_BY,
+    SUBMITTER_GROUPS,
     TERMS,
     KindStatus,
     Object,
@@ -60,7 +61,7 @@ class PodKind(UnchangedKind):
     pods_label: ClassVar[str] = ""
     plural: ClassVar[str] = "pods"
     kind: ClassVar[str] = "Pod"
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, *TERMS, MIN_COUNT)
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT)
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:

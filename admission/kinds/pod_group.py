@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import templates
-from admission.kinds.base import SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.base import SUBMITTED_BY, SUBMITTER_GROUPS, KindStatus, Object, Outcome, PodCount
 from admission.kinds.unchanged import UnchangedKind
 from admission.model import child_sentences
 from admission.model.errors import Misconfigured
@@ -63,7 +63,7 @@ class PodGroupKind(UnchangedKind):
     pods_label: ClassVar[str] = ""
     plural: ClassVar[str] = "podgroups"
     kind: ClassVar[str] = "PodGroup"
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY,)
+    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, SUBMITTER_GROUPS)
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:

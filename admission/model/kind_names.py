@@ -27,10 +27,11 @@ TOPOLOGY: Final = KindNames("Topology", "topologies", ("topo",))
 BUDGET: Final = KindNames("Budget", "budgets", ("bud",))
 RESERVATION: Final = KindNames("Reservation", "reservations", ("resv",))
 DRAIN: Final = KindNames("Drain", "drains", ())
+USER_LIMIT: Final = KindNames("UserLimit", "userlimits", ("ul",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, DRAIN, SUBSCRIPTION, CLUSTER,
+    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, DRAIN, USER_LIMIT, SUBSCRIPTION, CLUSTER,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

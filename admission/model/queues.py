@@ -45,6 +45,7 @@ from admission.model.references import Reference
 from admission.model.reservations import ReservationSpec
 from admission.model.subscriptions import SubscriptionSpec
 from admission.model.topology import HOSTNAME
+from admission.model.user_limits import UserLimitSpec
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
@@ -665,6 +666,16 @@ class Drain(_Named):
     """The nodes and flavors, and the times."""
 
 
+class UserLimit(_Named):
+    """What one person may have running and waiting. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.USER_LIMIT
+    references = (Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue", needed=False),)
+
+    spec: UserLimitSpec
+    """Who may have how much."""
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -720,6 +731,7 @@ QueueObject: TypeAlias = (
     | Budget
     | Reservation
     | Drain
+    | UserLimit
     | Subscription
     | Cluster
 )
@@ -736,6 +748,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Budget,
     Reservation,
     Drain,
+    UserLimit,
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""

@@ -32,8 +32,8 @@ WAITING: Final = (
            "them", "Waiting until these have ended; changing the annotation, if one has failed", own=True),
     Reason("SetLimitReached", "As many workloads of its set are admitted as its annotation `sluice.dev/at-most` "
            "permits", "Waiting until one of them ends", own=True),
-    Reason("UserLimitReached", "`userLimits`: its user has as much admitted as one user may; the message has the "
-           "numbers", "Waiting until own workloads end; a higher limit for the user", own=True),
+    Reason("UserLimitReached", "Its user, or those who share a limit, have as much as a UserLimit permits; the message "
+           "has the numbers", "Waiting until own workloads end; a higher limit for the user", own=True),
     Reason("BudgetExhausted", "A Budget has too few hours left for it in the period, or reserves hours until the time "
            "limit, and it has none; the message has the numbers", "Waiting for the next period; a shorter time limit; "
            "`sluice budget grant` by an admin", own=True),

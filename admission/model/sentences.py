@@ -274,6 +274,28 @@ def set_is_full(name: str, admitted: int, most: int) -> str:
     return f"{admitted} of at most {most} workloads of the set {name} are admitted (annotation sluice.dev/at-most)."
 
 
+def whose_limit(user: str | None, limit: str) -> str:
+    """Whose workloads a UserLimit counts: those of a user (empty: not recorded), or of all who share it (None)."""
+    if user is None:
+        return f"UserLimit {limit}"
+    return f"user {user}" if user else "workloads without a recorded user"
+
+
+def limit_reached(whose: str, number: int, most: int, state: str, queue: str) -> str:
+    """A UserLimit permits no more workloads in a state (`admitted`, `pending` or `submitted`)."""
+    return f"{whose}: {number} of at most {most} workloads are {state} {_where(queue)}"
+
+
+def in_use(whose: str, resource: str, amounts: tuple[int, int, int], queue: str) -> str:
+    """A UserLimit permits less than a workload requests; `amounts`: what is in use, may be, and is needed."""
+    used, most, needed = (format_amount(resource, amount) for amount in amounts)
+    return f"{whose}: {used} of at most {most} {resource} are in use {_where(queue)}, this needs {needed}"
+
+
+def _where(queue: str) -> str:
+    return f"in ClusterQueue {queue}" if queue else "in all ClusterQueues"
+
+
 def reserved(
     name: str, amounts: Mapping[tuple[str, str], int], cluster_queue: str, window: tuple[str, str, str]
 ) -> str:

@@ -136,6 +136,8 @@ class Workload:
     """Time since when it counts as waiting for that position only, by an admin's order; None: `since`."""
     cluster: str = LOCAL
     """Name of the cluster that its object is in."""
+    groups: tuple[str, ...] = ()
+    """Groups of `user`, as recorded by the webhook at the submission, sorted."""
 
     @property
     def since(self) -> float:

@@ -60,6 +60,10 @@ def priority_class(name: str, value: int) -> dict[str, Any]:
     return manifest("WorkloadPriorityClass", name, value=value)
 
 
+def user_limit(name: str, running: int, **spec: Any) -> dict[str, Any]:
+    return manifest("UserLimit", name, spec={"running": running, **spec})
+
+
 def drain(name: str, *nodes: str) -> dict[str, Any]:
     spec = {"nodes": [*nodes], "flavors": ["a100"], "deadline": "2030-12-01T18:00:00Z", "reason": "fans"}
     return manifest("Drain", name, spec=spec)

@@ -40,7 +40,7 @@ LED = "audits"
 """Resource that only a leader can answer; there is no leader here."""
 OWN, OTHER = "research-vision", "marketing"
 FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks", "provisioningrequestconfigs", "topologies",
-        "budgets", "reservations", "drains", "clusters")  # fmt: skip
+        "budgets", "reservations", "drains", "userlimits", "clusters")  # fmt: skip
 
 MATRIX: list[tuple[str, str, str]] = [
     ("GET", "", ALL),

@@ -21,7 +21,7 @@ async def test_discovery_lists_every_resource_with_its_verbs_and_scope(api):
         "admissionchecks", "auditrecords", "audits", "budgets", "clusterqueues", "clusters", "cohorts", "drains",
         "localqueues",
         "provisioningrequestconfigs", "reports", "reservations", "resourceflavors",
-        "subscriptions", "topologies", "whatifs", "workloadpriorityclasses", "workloads",
+        "subscriptions", "topologies", "userlimits", "whatifs", "workloadpriorityclasses", "workloads",
     }  # fmt: skip
     assert by_name["workloads"]["verbs"] == ["get", "list", "patch", "watch"]
     assert by_name["workloads/status"]["verbs"] == ["get", "patch"]

@@ -17,6 +17,7 @@ from queue_manifests import (
     provisioning_config,
     reservation,
     topology,
+    user_limit,
 )
 from workload_records import NOW, record
 
@@ -184,6 +185,9 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
          ["one", "Month", "", "", "", "", None]),
         ("drains", drain("one", "n17"), ["Name", "Drained", "Start", "Deadline", "Reason", "Age"],
          ["one", "n17,flavor/a100", None, "2030-12-01T18:00:00Z", "fans"]),
+        ("userlimits", user_limit("one", 2, users=["ann", "bob"], groups=["ml", "it"], resources={"cpu": "4"}),
+         ["Name", "For", "ClusterQueue", "Limits", "Age"],
+         ["one", "ann,bob,group/ml,+1", None, "running=2,cpu=4"]),
         ("reservations", reservation("one", "cq", 4), ["Name", "ClusterQueue", "Quota", "Start", "End", "State", "Age"],
          ["one", "cq", "default/cpu=4", "2030-12-01T08:00:00Z", "2030-12-01T18:00:00Z", "Pending"]),
         ("clusters", manifest("Cluster", "one", spec={"kubeconfig": "one.yaml"}),

@@ -11,10 +11,11 @@ from admission.cli.configuration.policy_settings import AdmissionFairSharingSett
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.controller.state.policy import Policy, WaitForPodsReady
-from admission.engine import AdmissionFairSharing, Budgets, Dependencies, Reservations, UserLimit, UserLimits
+from admission.engine import AdmissionFairSharing, Budgets, Dependencies, Reservations, UserLimits
 from admission.model.durations import parse_duration
 
-DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=(Budgets(), Dependencies(), Reservations())))
+DEFAULTS = Budgets(), Dependencies(), Reservations(), UserLimits()
+DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=DEFAULTS))
 
 
 def test_settings_without_a_policy_give_the_default_policy():
@@ -46,12 +47,7 @@ def test_kueue_configuration_becomes_the_policy(config):
     engine = policy.engine
     assert engine.fair_sharing
     assert engine.preemption_strategies == ("LessThanInitialShare",)
-    assert engine.policies == (
-        Budgets(),
-        Dependencies(),
-        Reservations(),
-        AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}),
-    )
+    assert engine.policies == (*DEFAULTS, AdmissionFairSharing(7 * 86400.0, 300.0, {"cpu": 2.0}))
     assert engine.ignore_undeclared
     assert engine.accounting.excluded_prefixes == ("example.com",)
     (rule,) = engine.accounting.transformations
@@ -196,29 +192,3 @@ def test_invalid_policy_is_reported_on_one_line_with_its_path(config, text, says
 )
 def test_duration_is_parsed_to_seconds(text, seconds):
     assert parse_duration(text) == seconds
-
-
-def test_limits_of_users_become_a_policy_after_admission_fair_sharing(config):
-    written = """
-        admissionFairSharing: {usageHalfLifeTime: 1h}
-        userLimits:
-        - {workloads: 2, resources: {nvidia.com/gpu: 8, cpu: 1500m}}
-        - {clusterQueue: a, users: [ann, bob], workloads: 1}
-        """
-    *_, limits = load_settings({}, config=config(written)).policy().engine.policies
-    assert limits == UserLimits(
-        (UserLimit(workloads=2, resources={"nvidia.com/gpu": 8, "cpu": 1500}), UserLimit("a", ("ann", "bob"), 1))
-    )
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ("[{workloads: 1}, {workloads: 2}]", r"userLimits\[1\].clusterQueue.*: everybody has a limit in all"),
-        ("[{users: [ann, ann], workloads: 2}]", r'userLimits\[0\].users.*: user "ann" has a limit in all'),
-        ("[{resources: {cpu: '-1'}}]", r"userLimits\[0\].resources.cpu.*: must not be negative"),
-    ],
-)
-def test_limits_of_users_that_contradict_each_other_or_are_no_limits_are_refused(config, limits, message):
-    with pytest.raises(InvalidSettings, match=message):
-        load_settings({}, config=config(f"userLimits: {limits}"))

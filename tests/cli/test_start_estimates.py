@@ -75,7 +75,7 @@ class Forecaster:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        policy = {"fair_sharing": None, "user_limits": [], "admission_fair_sharing": None, "resources": None}
+        policy = {"fair_sharing": None, "admission_fair_sharing": None, "resources": None}
         self._say({"databaseUrl": url, "policy": policy})
 
     def _say(self, document: object) -> None:
@@ -152,7 +152,7 @@ async def test_forecaster_ends_silently_if_its_reader_is_gone(tmp_path):
     await migrate(url)
     order = {
         "databaseUrl": url,
-        "policy": {"fair_sharing": None, "user_limits": [], "admission_fair_sharing": None, "resources": None},
+        "policy": {"fair_sharing": None, "admission_fair_sharing": None, "resources": None},
     }
     lines = f"{json.dumps(order)}\n{json.dumps({'namespaces': {}, 'limits': {}})}\n"
     read, write = os.pipe()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.engine import Engine, Policy, UserLimit, UserLimits, WorkloadAdmitted
-from tests.engine.scenes import World, cluster_queue, cohort, local_queue, workload
+from admission.engine import Engine, Policy, QueueObjectDeleted, UserLimits, WorkloadAdmitted
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 if TYPE_CHECKING:
+    from admission.model.queues import QueueObject
     from admission.model.workload import Workload
 
 REASON = "UserLimitReached"
 
 
-def new_world(*limits: UserLimit) -> World:
-    queues = [cluster_queue(name, 4, cohort="all") for name in "ab"]
-    engine = Engine(Policy(policies=(UserLimits(limits),)))
-    return World(cohort("all"), *queues, local_queue("a"), local_queue("b"), engine=engine)
+def limit(name: str = "", **spec: Any) -> QueueObject:
+    return manifest("UserLimit", name or f"limit-{len(spec)}", spec)
+
+
+def new_world(*limits: QueueObject, quota: int = 4) -> World:
+    queues = [cluster_queue(name, quota, cohort="all") for name in "ab"]
+    engine = Engine(Policy(policies=(UserLimits(),)))
+    return World(cohort("all"), *queues, local_queue("a"), local_queue("b"), *limits, engine=engine)
 
 
 def parked(world: World) -> dict[str, tuple[str, str]]:
@@ -27,7 +32,7 @@ def parked(world: World) -> dict[str, tuple[str, str]]:
 
 
 def test_user_has_at_most_so_many_workloads_in_all_queues_and_others_pass():
-    world = new_world(UserLimit(workloads=2))
+    world = new_world(limit(running=2))
     world.submit(*(workload(f"ann-{n}", queue, created=n, user="ann") for n, queue in enumerate("aba")))
     world.submit(workload("bob", "a", created=9, user="bob"))
     assert parked(world) == {"ann-2": (REASON, "user ann: 2 of at most 2 workloads are admitted in all ClusterQueues")}
@@ -36,7 +41,9 @@ def test_user_has_at_most_so_many_workloads_in_all_queues_and_others_pass():
 
 
 def test_limit_of_a_user_replaces_that_for_everybody_in_its_scope_only():
-    world = new_world(UserLimit(workloads=1), UserLimit(users=("ann",), workloads=3), UserLimit("a", workloads=2))
+    world = new_world(
+        limit("x", running=1), limit("y", users=["ann"], running=3), limit("z", clusterQueue="a", running=2)
+    )
     world.submit(*(workload(f"ann-a{n}", "a", created=n, user="ann") for n in range(3)))
     assert parked(world) == {
         "ann-a2": (REASON, "user ann: 2 of at most 2 workloads are admitted in ClusterQueue a"),
@@ -48,7 +55,7 @@ def test_limit_of_a_user_replaces_that_for_everybody_in_its_scope_only():
 
 
 def test_message_has_what_is_in_use_what_may_be_and_what_is_needed():
-    world = new_world(UserLimit("a", resources={"cpu": 3000}))
+    world = new_world(limit(clusterQueue="a", resources={"cpu": 3}))
     world.submit(workload("first", "a", 2, user="ann"), workload("second", "a", 1.5, created=1, user="ann"))
     world.submit(workload("elsewhere", "b", 4, created=2, user="ann"))
     message = "user ann: 2 of at most 3 cpu are in use in ClusterQueue a, this needs 1500m"
@@ -56,14 +63,14 @@ def test_message_has_what_is_in_use_what_may_be_and_what_is_needed():
 
 
 def test_workloads_without_a_user_share_one_limit():
-    world = new_world(UserLimit(workloads=1))
+    world = new_world(limit(running=1))
     world.submit(workload("first", "a"), workload("second", "a", created=1))
     message = "workloads without a recorded user: 1 of at most 1 workloads are admitted in all ClusterQueues"
     assert parked(world) == {"second": (REASON, message)}
 
 
 def test_larger_version_counts_only_for_what_it_adds():
-    world = new_world(UserLimit(workloads=1, resources={"cpu": 3000}))
+    world = new_world(limit(running=1, resources={"cpu": 3}))
     world.submit(workload("small", "a", 1, count=2, user="ann"))
     assert world.admitted() == ["small"]
     world.submit(workload("large", "a", 1, count=3, user="ann", replaces="small"))
@@ -74,12 +81,82 @@ def test_larger_version_counts_only_for_what_it_adds():
     }
 
 
+def test_more_than_may_wait_are_held_in_the_order_of_the_queue_until_earlier_ones_are_admitted():
+    world = new_world(limit(pending=1), quota=1)
+    world.submit(*(workload(f"w{n}", "a", 2 - n / 2, created=n, user="ann") for n in range(3)))
+    world.submit(workload("urgent", "a", 2, created=9, priority=5, user="ann"))
+    held = REASON, "user ann: 1 of at most 1 workloads are pending in all ClusterQueues"
+    found = parked(world)  # the urgent one is admitted, and w0 waits for its quota
+    assert [name for name, why in found.items() if why == held] == ["w1", "w2"]
+    world.gone("urgent")
+    assert world.admitted() == ["w0"]
+    assert world.admitted() == []
+    world.gone("w0")
+    assert world.admitted() == ["w1"]
+
+
+def test_more_than_may_be_submitted_are_held_until_one_has_ended():
+    world = new_world(limit(submitted=2))
+    world.submit(*(workload(f"w{n}", "ab"[n % 2], created=n, user="ann") for n in range(4)))
+    message = "user ann: 2 of at most 2 workloads are submitted in all ClusterQueues"
+    assert parked(world)["w2"] == (REASON, message)
+    assert not world.admitted()
+    world.gone("w1")
+    assert world.admitted() == ["w2"]
+    world.gone("w3")  # a held one, deleted and submitted again, is the last
+    world.submit(workload("w3", "a", created=9, user="ann"), workload("w4", "b", created=5, user="ann"))
+    world.gone("w0")
+    assert world.admitted() == ["w4"]
+
+
+def test_limits_of_a_group_replace_that_for_everybody_and_the_most_generous_holds():
+    world = new_world(
+        limit("everybody", running=1), limit("students", groups=["students"], running=0),
+        limit("staff", groups=["staff"], running=2), limit("root", users=["root"], resources={"cpu": 8}), quota=9,
+    )  # fmt: skip
+    for user, groups in (("ann", ("staff", "students")), ("bob", ("students",)), ("eve", ()), ("root", ("students",))):
+        world.submit(*(workload(f"{user}-{n}", "a", created=n, user=user, groups=groups) for n in range(3)))
+    assert sorted(world.admitted()) == ["ann-0", "ann-1", "eve-0", "root-0", "root-1", "root-2"]
+
+
+def test_members_of_a_group_share_a_limit_beside_their_own():
+    world = new_world(limit("each", running=2), limit("team", groups=["ml"], together=True, resources={"cpu": 3}))
+    for user in ("ann", "bob"):
+        world.submit(*(workload(f"{user}-{n}", "a", created=n, user=user, groups=("ml",)) for n in range(3)))
+    world.submit(workload("eve", "a", created=9, user="eve"))
+    found = parked(world)
+    assert found["ann-2"] == (REASON, "user ann: 2 of at most 2 workloads are admitted in all ClusterQueues")
+    shared = "UserLimit team: 3 of at most 3 cpu are in use in all ClusterQueues, this needs 1"
+    assert found["bob-1"] == (REASON, shared)
+    assert "eve" not in found
+    world.gone("ann-0")
+    assert world.admitted() == ["bob-1"]
+
+
+def test_limit_counts_what_was_there_before_it_and_nothing_after_its_deletion():
+    world = new_world(quota=2)
+    world.submit(*(workload(f"w{n}", "a", created=n, user="ann") for n in range(4)))
+    world.submit(workload("large", "a", 2, created=4, user="ann"), workload("small", "a", created=5, user="ann"))
+    assert len(world.admitted()) == 4
+    world.tell(limit("running", running=3))
+    world.gone("w0")
+    message = "user ann: 3 of at most 3 workloads are admitted in all ClusterQueues"
+    assert parked(world) == {"large": (REASON, message), "small": (REASON, message)}
+    world.tell(limit("running", pending=1))
+    assert parked(world)["small"] == (REASON, "user ann: 1 of at most 1 workloads are pending in all ClusterQueues")
+    world.engine.observe(QueueObjectDeleted("UserLimit", "", "running"), now=world.now)
+    assert world.admitted() == ["small"]
+
+
 STEP = st.tuples(st.sampled_from(["submit", "end", "restart", "forget"]), st.integers(0, 99), st.sampled_from("ab"))
 
 
 @given(st.lists(STEP, max_size=40))
 def test_no_user_ever_has_more_than_the_limits(steps):
-    limits = UserLimit(workloads=3, resources={"cpu": 4000}), UserLimit("b", users=("u1",), resources={"cpu": 2000})
+    limits = (
+        limit("all", running=3, pending=4, submitted=6, resources={"cpu": 4}),
+        limit("u1", clusterQueue="b", users=["u1"], resources={"cpu": 2}),
+    )
     world, held, waiting = new_world(*limits), {}, {}
     for number, (action, seed, queue) in enumerate(steps):
         if action == "submit":

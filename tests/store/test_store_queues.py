@@ -36,6 +36,7 @@ from admission.model.queues import (
     ResourceFlavor,
     Subscription,
     Topology,
+    UserLimit,
 )
 from admission.store.audit_log import Author
 from admission.store.database.tables import queue_object_versions, queue_objects
@@ -101,6 +102,13 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         "metadata": {"name": "d"},
         "spec": {"nodes": ["n17"], "flavors": ["a100"], "startTime": "2030-12-01T17:00:00Z", "reason": "fans"},
     })  # fmt: skip
+    most = UserLimit.model_validate({
+        "metadata": {"name": "u"},
+        "spec": {
+            "clusterQueue": "team", "groups": ["ml"], "together": True, "running": 1, "pending": 2, "submitted": 3,
+            "resources": {"cpu": "4"},
+        },
+    })  # fmt: skip
     other = Cluster.model_validate({
         "metadata": {"name": "b", "labels": {"region": "eu"}},
         "spec": {
@@ -109,7 +117,20 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         },
     })  # fmt: skip
     queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (racks, other, flavor(), priority_class("high", 1000), nodes, check, *queues, hours, kept, away, told)
+    objects = (
+        racks,
+        other,
+        flavor(),
+        priority_class("high", 1000),
+        nodes,
+        check,
+        *queues,
+        hours,
+        kept,
+        away,
+        most,
+        told,
+    )
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

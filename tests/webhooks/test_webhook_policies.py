@@ -19,6 +19,8 @@ from webhooks.policy_objects import MUTATING, VALIDATING
 from webhooks.registration import Registration
 from webhooks.scope import Scope
 
+GROUPS = "sluice.dev/submitter-groups"
+
 
 async def running(alice, sluice, name="j", **spec):
     """Create a queued Job, and start it as Sluice."""
@@ -112,6 +114,18 @@ async def test_waiting_job_that_another_user_moves_to_a_queue_gets_that_user_as_
         assert joined["spec"]["suspend"] is True
         assert joined["metadata"]["annotations"][SUBMITTED_BY] == "bob"
         await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: None}}})
+
+
+async def test_groups_of_the_submitter_are_recorded_and_cannot_be_forged(alice, sandbox, connect, gated):
+    sandbox.add_user(User("bob", groups=("system:masters", "staff", "CN=ML,OU=Research")))
+    forged = {GROUPS: "admins", SUBMITTED_BY: "bob"}
+    async with connect("bob") as bob:
+        created = await bob.create(JOBS, job("j", {QUEUE: "q"}, forged, suspend=True))
+        assert created["metadata"]["annotations"] == {SUBMITTED_BY: "bob", GROUPS: "staff\nCN=ML,OU=Research"}
+        with pytest.raises(Invalid, match=r"submitter-groups\]: only Sluice writes this annotation"):
+            await bob.patch(f"{JOBS}/j", {"metadata": {"annotations": {GROUPS: "admins"}}})
+    without = await alice.create(JOBS, job("k", {QUEUE: "q"}, {GROUPS: "admins", SUBMITTED_BY: "alice"}, suspend=True))
+    assert without["metadata"]["annotations"] == {SUBMITTED_BY: "alice", GROUPS: ""}
 
 
 @pytest.mark.parametrize("subresource", ["", "/status"])

@@ -82,6 +82,32 @@ def test_forged_submitter_is_replaced_with_a_warning():
     assert "sluice.dev/submitted-by" in warnings[0]
 
 
+def test_groups_of_the_submitter_are_recorded_without_those_of_kubernetes():
+    groups = ["system:authenticated", "staff", "CN=ML,OU=Research", "two\nlines", "staff"]
+    asked = make_job(annotations={"sluice.dev/submitter-groups": "admins"})
+    stored, warnings = mutate(asked, userInfo={"username": "alice", "groups": groups})
+    assert stored["metadata"]["annotations"]["sluice.dev/submitter-groups"] == "CN=ML,OU=Research\nstaff"
+    assert len(warnings) == 1
+    changed = copy.deepcopy(stored)
+    changed["metadata"]["annotations"]["sluice.dev/submitter-groups"] = "admins"
+    kept, warnings = mutate(changed, stored, userInfo={"username": "alice", "groups": ["admins"]})
+    assert kept["metadata"]["annotations"] == stored["metadata"]["annotations"]
+    assert len(warnings) == 1
+
+
+def test_groups_that_a_user_without_groups_writes_are_removed():
+    stored, _ = mutate(make_job(annotations={"sluice.dev/submitter-groups": "admins"}))
+    assert stored["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice"}
+
+
+def test_a_thousand_groups_are_recorded_as_far_as_there_is_place():
+    groups = [f"group-{number:04}-{'x' * 20}" for number in range(1000)]
+    stored, _ = mutate(make_job(), userInfo={"username": "alice", "groups": groups})
+    recorded = stored["metadata"]["annotations"]["sluice.dev/submitter-groups"]
+    assert recorded.split("\n") == groups[: len(recorded.split("\n"))]
+    assert 16_000 < len(recorded) < 16_384
+
+
 def test_job_created_by_the_user_of_sluice_is_gated():
     stored, _ = mutate(make_job(), user=SLUICE)
     assert stored["spec"]["suspend"] is True

@@ -17,6 +17,7 @@ from admission.api.kinds.reservations import RESERVATION
 from admission.api.kinds.resource_flavors import RESOURCE_FLAVOR
 from admission.api.kinds.subscriptions import SUBSCRIPTION
 from admission.api.kinds.topologies import TOPOLOGY
+from admission.api.kinds.user_limits import USER_LIMIT
 from admission.api.kinds.workload_priority_classes import WORKLOAD_PRIORITY_CLASS
 
 KINDS: Final = MappingProxyType(
@@ -34,6 +35,7 @@ KINDS: Final = MappingProxyType(
             BUDGET,
             RESERVATION,
             DRAIN,
+            USER_LIMIT,
             SUBSCRIPTION,
             CLUSTER,
         )

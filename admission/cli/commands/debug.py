@@ -44,6 +44,7 @@ _TYPES: Final = (
     "budgets",
     "reservations",
     "drains",
+    "userlimits",
     "subscriptions",
     "workloads",
 )

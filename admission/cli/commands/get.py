@@ -150,7 +150,7 @@ def get(
     TYPE is clusterqueues (cq), cohorts (co), localqueues (lq), resourceflavors (rf),
     workloadpriorityclasses (wpc), admissionchecks (ac),
     provisioningrequestconfigs (prc), topologies (topo), budgets (bud),
-    reservations (resv), drains, subscriptions (sub) or workloads (wl), or several of them,
+    reservations (resv), drains, userlimits (ul), subscriptions (sub) or workloads (wl), or several of them,
     separated by commas. The
     NAME of a workload may be that of its Job.
 

@@ -25,7 +25,7 @@ from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
 from admission.kinds import all_kinds, scaling
 from admission.kinds.added_labels import ADDED_LABELS, added_labels
-from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY, SUBMITTER_GROUPS
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy
@@ -52,7 +52,9 @@ _GATES: Final = (
     "validatingadmissionpolicies",
 )
 """Types of webhooks and policies, in the order of their deletion: a binding before its policy."""
-_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, SCALE_REQUEST, DISPATCH, ROLE, STARTED_WITH, ADDED_LABELS)
+_ANNOTATIONS: Final = (
+    SUBMITTED_BY, SUBMITTER_GROUPS, START_WITH_OWNER, SCALE_REQUEST, DISPATCH, ROLE, STARTED_WITH, ADDED_LABELS,
+)  # fmt: skip
 """Annotations that Sluice sets on objects of users."""
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
 """Path of the Lease by which a leader claims the cluster."""

@@ -26,10 +26,6 @@ _WIDTH: Final = 110
 """Characters of a line of documentation, without `## `."""
 
 _EXAMPLES: Final[dict[str, Any]] = {
-    "user_limits": [
-        {"workloads": 20, "resources": {"nvidia.com/gpu": 16}},
-        {"users": ["ann@example.com"], "resources": {"nvidia.com/gpu": 64}},
-    ],
     "admission_fair_sharing": {
         "usageHalfLifeTime": "168h",
         "usageSamplingInterval": "5m",

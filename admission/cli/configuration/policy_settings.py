@@ -16,18 +16,17 @@ from admission.engine import (
     Reservations,
     TopologyRules,
     Transformation,
-    UserLimit,
     UserLimits,
 )
 from admission.engine import Policy as EnginePolicy
 from admission.engine.topology.placement import Rules as PlacementRules
 from admission.kinds.device_selectors import LONGEST, SelectorError, selector
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
-from admission.model.base import FieldFaultsError, Model, Name, OptionalName, QualifiedName
+from admission.model.base import FieldFaultsError, Model, Name, QualifiedName
 from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
 from admission.model.durations import format_duration, parse_duration
 from admission.model.errors import InvalidQuantity
-from admission.model.quantity import amount, parse_quantity
+from admission.model.quantity import parse_quantity
 from admission.store.retention import Retention
 
 
@@ -239,51 +238,6 @@ class ResourcesSettings(Model):
         return DeviceRules(mappings, ignore_unmapped=self.unmapped_device_classes == "Ignore")
 
 
-class UserLimitSettings(Model):
-    """What each user may have admitted at the same time."""
-
-    cluster_queue: OptionalName = ""
-    """ClusterQueue in which it counts. Default: all ClusterQueues together."""
-    users: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=1024)] = ()
-    """Users for whom it holds instead of the limit for everybody. Default: everybody."""
-    workloads: Count | None = None
-    """Workloads that hold quota. Default: no limit."""
-    resources: Mapping[QualifiedName, Annotated[str, BeforeValidator(_factor)]] = Field(default_factory=dict)
-    """Amount by resource that the pods of these workloads may request. Default: no limit."""
-
-    @model_validator(mode="after")
-    def _amounts_are_limits(self) -> Self:
-        faults = []
-        for resource, quantity in self.resources.items():
-            try:
-                amount(resource, quantity)
-            except InvalidQuantity as error:
-                faults.append((f"resources.{resource}", error.causes[0][1]))
-        if faults:
-            raise FieldFaultsError(faults)
-        return self
-
-    def limit(self) -> UserLimit:
-        """Return the limit of the engine's policy."""
-        resources = {name: amount(name, quantity) for name, quantity in self.resources.items()}
-        return UserLimit(self.cluster_queue, self.users, self.workloads, resources)
-
-
-def duplicate_user_limits(limits: tuple[UserLimitSettings, ...]) -> list[tuple[str, str]]:
-    """Return a fault (path, message) for each limit that another limit sets for the same ClusterQueue and users."""
-    seen: set[tuple[str, str]] = set()
-    faults = []
-    for position, one in enumerate(limits):
-        for user in one.users or ("",):
-            if (one.cluster_queue, user) in seen:
-                field, whom = ("users", f'user "{user}"') if user else ("clusterQueue", "everybody")
-                queue = f"ClusterQueue {one.cluster_queue}" if one.cluster_queue else "all ClusterQueues"
-                message = f"{whom} has a limit in {queue} already; write one entry for both"
-                faults.append((f"user_limits[{position}].{field}", message))
-            seen.add((one.cluster_queue, user))
-    return faults
-
-
 class TopologySettings(Model):
     """Placement by topology, for flavors that name a Topology."""
 
@@ -346,13 +300,13 @@ def policy(
     wait_for_pods_ready: WaitForPodsReadySettings | None,
     topology: TopologySettings,
     failure_recovery: FailureRecoverySettings | None = None,
-    user_limits: tuple[UserLimitSettings, ...] = (),
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
     """Return the policy of the controller and its engine that these settings describe."""
     rules = PlacementRules(balanced=topology.balanced_placement, prefers=topology.respect_node_affinity_preferred)
     # Budgets come first: a time at which they are asked again passes only when they are asked.
-    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": (Budgets(), Dependencies(), Reservations())}
+    policies = Budgets(), Dependencies(), Reservations(), UserLimits()
+    engine: dict[str, Any] = {"topology": TopologyRules(rules), "policies": policies}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:
@@ -362,8 +316,6 @@ def policy(
             resource_weights=admission_fair_sharing.resource_weights,
         )
         engine["policies"] = (*engine["policies"], usage)
-    if user_limits:
-        engine["policies"] = (*engine["policies"], UserLimits(tuple(one.limit() for one in user_limits)))
     if resources is not None:
         engine["ignore_undeclared"] = resources.quota_check_strategy == "IgnoreUndeclared"
         engine["accounting"] = Accounting(

@@ -35,9 +35,7 @@ from admission.cli.configuration.policy_settings import (
     ResourcesSettings,
     RetentionSettings,
     TopologySettings,
-    UserLimitSettings,
     WaitForPodsReadySettings,
-    duplicate_user_limits,
     policy,
 )
 from admission.cli.configuration.request_header_settings import RequestHeaderSettings
@@ -229,12 +227,6 @@ class Settings(BaseSettings):
     fair_sharing: FairSharingSettings | None = Field(
         None, description="Fair sharing by dominant resource share, in all cohorts. Default: disabled."
     )
-    user_limits: tuple[UserLimitSettings, ...] = Field(
-        (),
-        max_length=256,
-        description="What each user may have admitted at the same time: workloads, and resources that their pods "
-        "request. Default: no limits.",
-    )
     admission_fair_sharing: AdmissionFairSharingSettings | None = Field(
         None,
         description="Admission fair sharing: LocalQueues with less recent usage come first, in ClusterQueues whose "
@@ -284,7 +276,6 @@ class Settings(BaseSettings):
             topology=self.topology,
             wait_for_pods_ready=self.wait_for_pods_ready,
             failure_recovery=self.failure_recovery,
-            user_limits=self.user_limits,
             unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
         )
 
@@ -300,12 +291,6 @@ class Settings(BaseSettings):
                 f"are applied only by the webhooks: leave them out, or set admission to webhooks, not {self.admission}"
             )
             raise FieldFaultsError([("integrations.rules", message)])
-        return self
-
-    @model_validator(mode="after")
-    def _user_limits_are_unique(self) -> Settings:
-        if duplicates := duplicate_user_limits(self.user_limits):
-            raise FieldFaultsError(duplicates)
         return self
 
     @classmethod
@@ -334,7 +319,6 @@ NESTED = frozenset(
         "resources",
         "retention",
         "topology",
-        "user_limits",
         "wait_for_pods_ready",
     }
 )

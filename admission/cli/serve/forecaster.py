@@ -23,7 +23,6 @@ from admission.cli.configuration.policy_settings import (
     FairSharingSettings,
     ResourcesSettings,
     TopologySettings,
-    UserLimitSettings,
     policy,
 )
 from admission.model.errors import StoreError
@@ -117,7 +116,6 @@ def policy_of(configuration: dict[str, Any]) -> Policy:
         resources=_setting(ResourcesSettings, settings["resources"]),
         wait_for_pods_ready=None,
         topology=TopologySettings(),
-        user_limits=tuple(map(UserLimitSettings.model_validate, settings["user_limits"])),
     ).engine
 
 

@@ -59,7 +59,7 @@ async def simulating(module: str, settings: Settings, *, limit: int) -> Simulati
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    policies = {"fair_sharing", "admission_fair_sharing", "resources", "user_limits"}
+    policies = {"fair_sharing", "admission_fair_sharing", "resources"}
     policy = settings.model_dump(mode="json", include=policies, by_alias=True)
     configuration = {"databaseUrl": settings.database_url, "policy": policy}
     process.stdin.write(orjson.dumps(configuration) + b"\n")

@@ -273,6 +273,7 @@ def read(
         max_seconds=max_seconds,
         terms=seen.terms,
         cluster=context.cluster,
+        groups=seen.groups,
     )
     return Reading(workload, fault, context.closed)
 
@@ -286,6 +287,7 @@ def _matches(
         and known.priority == priority
         and known.priority_class == seen.priority_class
         and known.user == seen.user
+        and known.groups == seen.groups
         and known.max_seconds == max_seconds
         and known.terms == seen.terms
         and known.created == seen.created

@@ -15,7 +15,7 @@ import orjson
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.group_plan import role_leaf
 from admission.controller.workloads.group_trees import Assignment, Gang, GroupTrees, Place
-from admission.kinds.base import HOLD, SUBMITTED_BY, TERMS
+from admission.kinds.base import HOLD, SUBMITTED_BY, SUBMITTER_GROUPS, TERMS
 from admission.kinds.foreign_groups import COMPOSITE, NATIVE, POD_GROUP, TASK_GROUPS, GroupSize
 from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind
@@ -87,7 +87,7 @@ class GroupOwner:
     @property
     def annotations(self) -> dict[str, str]:
         """Annotations that apply to the group: user (its pods are created by a controller), hold, admission gates."""
-        known = (SUBMITTED_BY, HOLD, *TERMS, self.kind.conventions.gate_annotation)
+        known = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, *TERMS, self.kind.conventions.gate_annotation)
         return _selected(self.object, "annotations", known)
 
 

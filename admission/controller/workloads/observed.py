@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Stopped,
     )
     from admission.kinds.base import Object, Observed, Outcome
+    from admission.model.workload import Workload
     from admission.store.records import Eviction, Order
 
 OUT_OF_SYNC = "OutOfSync"
@@ -243,10 +244,10 @@ def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
 def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment) -> Reading:
     """Return the workload as the object now requests it, with its position in the queue and the admin's order."""
     record = tracked.record
-    if not seen.queue or (record.workload.user and seen.user != record.workload.user):
+    if not seen.queue or (record.workload.user and (seen.user, seen.groups) != _submitter(record.workload)):
         # Without the label it stays queued until it is seen suspended. The user who submitted it does not change.
-        queue, user = seen.queue or record.workload.queue, record.workload.user or seen.user
-        seen = replace(seen, queue=queue, user=user)
+        user, groups = _submitter(record.workload if record.workload.user else seen)
+        seen = replace(seen, queue=seen.queue or record.workload.queue, user=user, groups=groups)
     unordered = record.workload if tracked.order is None else None
     moved_to = None if tracked.order is None else tracked.order.local_queue
     reading = read(
@@ -262,6 +263,10 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
     if workload is record.workload:
         return reading
     return replace(reading, workload=with_order(workload, tracked.order))
+
+
+def _submitter(source: Workload | Observed) -> tuple[str, tuple[str, ...]]:
+    return source.user, source.groups
 
 
 def _update_admitted(

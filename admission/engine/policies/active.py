@@ -52,6 +52,8 @@ class ActivePolicies:
         self._released = self._with("release", self.active)
         self._waking = self._with("wake_at", self.active)
         self.evicting = self._with("evict", self.active)
+        self.counting = self._with("arrive", self.active)
+        """Those that count pending workloads, too."""
 
     @staticmethod
     def _with(method: str, policies: tuple[AdmissionPolicy, ...]) -> tuple[AdmissionPolicy, ...]:
@@ -74,10 +76,16 @@ class ActivePolicies:
             since = self._view.now - policy.history
             policy.seed(row for row in admissions if row.to_at is None or row.to_at > since)
 
-    def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted, holders: Iterable[Held]) -> None:
+    def observe(
+        self,
+        event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted,
+        holders: Iterable[Held],
+        waiting: Iterable[Item],
+    ) -> None:
         """Pass a queue object, or a policy's state from another engine, to the policies.
 
-        `holders`: the workloads that hold quota; they are charged to a policy that is not idle any more.
+        `holders`, `waiting`: the workloads that hold quota, or are pending; they are counted by a policy that is not
+        idle any more.
         """
         for policy in self._observing:
             was_idle = policy.idle
@@ -86,6 +94,10 @@ class ActivePolicies:
                 self._list_active()
                 for held in holders if was_idle else ():
                     policy.charge(held, restored=True)
+                if was_idle and policy in self.counting:
+                    for item in waiting:
+                        if item.cluster_queue:
+                            policy.arrive(item)
         if self._observing:
             self.changed()
 
@@ -171,6 +183,17 @@ class ActivePolicies:
         return min((at for policy in self.evicting if (at := policy.evicts_at()) is not None), default=None)
 
     # --- accounts
+
+    def arrive(self, item: Item) -> None:
+        """Count a workload that is pending in a ClusterQueue from now on."""
+        for policy in self.counting:
+            policy.arrive(item)
+
+    def leave(self, uid: str) -> None:
+        """Stop counting a pending workload; others may be permitted in its place."""
+        for policy in self.counting:
+            policy.leave(uid)
+        self._stale = self._reasons_outdated = True
 
     def charge_at_decision(self, held: Held) -> None:
         """Charge a workload admitted by the running cycle to the policies that filter."""

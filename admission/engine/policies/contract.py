@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
-    from admission.engine.pending_item import LocalQueueKey
+    from admission.engine.pending_item import Item, LocalQueueKey
     from admission.engine.tree import FlavorResource, Tree
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
@@ -109,7 +109,8 @@ class AdmissionPolicy:
     """Seconds of the ledger's past that `seed` needs at a start; 0: none."""
     idle: bool = False
     """Whether it has nothing to decide, so that no method but `observe` and `events` is called. It may change with
-    `observe`: workloads that hold quota already are then passed to `charge`, or not to `release`."""
+    `observe`: workloads that hold quota or are pending already are then passed to `charge` and
+    `arrive`, or not to `release` and `leave`."""
 
     @property
     def lacks_history(self) -> bool:
@@ -166,6 +167,12 @@ class AdmissionPolicy:
 
     def release(self, held: Held) -> None:
         """Stop counting a charged workload: its quota was released, or its admission could not be committed."""
+
+    def arrive(self, item: Item) -> None:
+        """Count a workload that is pending in a ClusterQueue from now on; one that is on hold is not."""
+
+    def leave(self, uid: str) -> None:
+        """Stop counting a pending workload. Within a cycle one that is admitted is passed to `charge` before."""
 
     def wake_at(self) -> float | None:
         """Return when time alone permits a workload that is refused now (seconds since the epoch); None: never."""

@@ -128,6 +128,15 @@ def _escape_key(_: object, key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"escapeKey": _escape_key, "split": str.split, "trim": str.strip}
+def _join(items: list[str], separator: str) -> str:
+    return separator.join(items)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "escapeKey": _escape_key,
+    "join": _join,
+    "split": str.split,
+    "trim": str.strip,
+}
 """Functions of Kubernetes' CEL libraries that the evaluator lacks, passed to the expressions that call them."""
 _CALLED = re.compile(rf"\.({'|'.join(_FUNCTIONS)})\(")

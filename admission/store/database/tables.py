@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0015"
+SCHEMA_VERSION = "0016"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -165,6 +165,8 @@ workloads = Table(
     Column("max_seconds", Integer, comment="Its time limit; NULL: none, or it is not known"),
     Column("terms", JSON(none_as_null=True), comment="What its user permits or waits for; NULL: nothing special"),
     Column("cluster", Text, nullable=False, server_default="local", comment="Cluster of its object"),
+    Column("submitter_groups", JSON(none_as_null=True),
+           comment="Groups of the user who submitted it; NULL: none are recorded"),
     # Covers the order of lists and all columns that they can be filtered by: no other rows are read for a page.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),

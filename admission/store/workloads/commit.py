@@ -179,6 +179,7 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
         "max_seconds": workload.max_seconds,
         "terms": workload.terms.document(),
         "cluster": workload.cluster,
+        "submitter_groups": workload.groups or None,
         "eviction": None if record.eviction is None else asdict(record.eviction),
         "revision": revision,
         "first_revision": revision,

@@ -249,7 +249,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         uid, namespace, name, kind, local_queue, cluster_queue, priority, priority_class, submitted_by, created_at,
         shape, state, reason, message, evict_reason, outcome, queued_at, counts_from, admitted_at, finished_at,
         original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
-        past_seconds, first_revision, api_version, eviction, max_seconds, terms, cluster,
+        past_seconds, first_revision, api_version, eviction, max_seconds, terms, cluster, groups,
     ) = row  # fmt: skip
     sets = shapes.get(shape, ())  # a misconfigured workload has no pod sets
     if isinstance(sets, Exception):
@@ -274,6 +274,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
             max_seconds=max_seconds,
             terms=NO_TERMS if terms is None else Terms.of(parsed_json(terms)),
             cluster=intern(cluster),
+            groups=() if groups is None else tuple(map(intern, parsed_json(groups))),
         ),
         state=_STATES[state],
         queued_at=queued_at,
