@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.kinds.base import KUEUE, SUBMITTED_BY, SUBMITTER_GROUPS
-from admission.kinds.declared import DeclaredKind
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.patches import pointer
 from admission.kinds.rules import dotted
@@ -166,7 +165,7 @@ def claims_owner(kind: Kind, kinds: Iterable[Kind]) -> str:
     owners = [
         f"(o.kind == '{each.kind}' && o.apiVersion.startsWith('{each.group}/'))"
         for each in kinds
-        if each.makes(kind.group, kind.kind)
+        if each.ownership is not None and each.ownership.makes(kind.group, kind.kind)
     ]
     references = "object.metadata.ownerReferences"
     claimed = f"{references}.exists(o, has(o.controller) && o.controller && ({' || '.join(owners)}))"
@@ -261,7 +260,7 @@ def touches_gated_fields(*kinds: Kind, created: str = "true") -> str:
         return f"(has({variable}.metadata.labels) ? {variable}.metadata.labels : {{}})"
 
     annotations = [f"{variable}.metadata.annotations" for variable in ("object", "oldObject")]
-    roots = {root for kind in kinds if isinstance(kind, DeclaredKind) for root in kind.form.roots} - _OTHER_ROOTS
+    roots = {root for kind in kinds if kind.suspension is not None for root in kind.suspension.roots} - _OTHER_ROOTS
     fields = " || ".join(_differs(root) for root in sorted({"spec", *roots}))
     differs = [
         # Through the status no other field is written.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from admission.kinds.abilities import suspend_fields
 from admission.kinds.added_labels import ADDED_LABELS
 from admission.kinds.base import (
     DEFAULT_QUEUE,
@@ -18,7 +19,6 @@ from admission.kinds.base import (
     SUBMITTED_BY,
     SUBMITTER_GROUPS,
 )
-from admission.kinds.declared import DeclaredKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
 from webhooks.expressions import (
@@ -89,7 +89,7 @@ GATE_POLICIES: Final = (f"{_JOBS}{_GATE}", f"{_OTHERS}{_GATE}")
 
 def has_policies(kind: Kind) -> bool:
     """Whether policies can gate a kind: it must have a suspend field. Other kinds are gated by webhooks."""
-    return is_job(kind) or (isinstance(kind, DeclaredKind) and not holds_items(kind))
+    return kind.suspension is not None and not holds_items(kind)
 
 
 def policy_groups(kinds: Iterable[Kind]) -> list[tuple[Kind, ...]]:
@@ -108,12 +108,12 @@ def is_job(kind: Kind) -> bool:
 
 
 def _suspended(variable: str, kinds: Sequence[Kind]) -> str:
-    return by_kind(kinds, lambda kind: is_suspended(variable, kind.suspend_fields))
+    return by_kind(kinds, lambda kind: is_suspended(variable, suspend_fields(kind)))
 
 
 def _waits(kinds: Sequence[Kind]) -> str:
     """CEL expression of the message that denies unsuspending a queued object."""
-    field = by_kind(kinds, lambda kind: f"'{'.'.join(kind.suspend_fields[0])}'")
+    field = by_kind(kinds, lambda kind: f"'{'.'.join(suspend_fields(kind)[0])}'")
     return (
         f"{field} + ': this ' + request.kind.kind + ' is queued, and only Sluice starts it, when there is quota; "
         "to see what it waits for: sluice why ' + object.metadata.name + ' -n ' + object.metadata.namespace"
@@ -258,7 +258,7 @@ def _empty_queue_labels(variable: str, kinds: Sequence[Kind]) -> list[str]:
 
 def _is_gated(kinds: Sequence[Kind]) -> str:
     """Whether an object is as the mutation leaves it: the mutation would change nothing."""
-    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", kind.suspend_fields))
+    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", suspend_fields(kind)))
     recorded = f"{submitter('object')} == {_REQUESTER} && {submitter_groups('object')} == {requester_groups()}"
     return f"({recorded} && {suspended})"
 
@@ -340,9 +340,7 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
 
 def _bounded(kinds: Sequence[Kind], not_running: str) -> Object:
     """The number of pods at a time must not rise while the object runs: its controller would not delete any of them."""
-    by_one = by_kind(
-        kinds, lambda kind: is_not_raised(kind.form.most_pods) if isinstance(kind, DeclaredKind) else "true"
-    )
+    by_one = by_kind(kinds, lambda kind: is_not_raised(() if kind.scaling is None else kind.scaling.most_pods))
     return validation(f"{not_running} || variables.suspended || {by_one}", message_expression=_MORE_AT_A_TIME)
 
 
@@ -368,7 +366,7 @@ def _suspend_mutation(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind],
     if claims != "false":
         mark = add_patch(pointer("metadata", "annotations", START_WITH_OWNER), "'true'")
         patches.append(f"(!{_suspended('object', kinds)} && {claims} ? [{mark}] : [])")
-    patches.append(by_kind(kinds, lambda kind: suspend_patches(kind.suspend_fields)))
+    patches.append(by_kind(kinds, lambda kind: suspend_patches(suspend_fields(kind))))
     return {
         # Webhooks and policies called later may unsuspend the object.
         "reinvocationPolicy": "IfNeeded",

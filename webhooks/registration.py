@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
-from admission.kinds.deployment import DeploymentKind
 from admission.kinds.rules import framework
 from webhooks.expressions import (
     ALIVE,
@@ -71,9 +70,7 @@ class Registration:
         webhooks = [webhook for kind in self.kinds for webhook in self._labelled(kind, ca_bundle)]
         # These entries come last: an object that receives its queue label here needs no call of the entries above.
         # Deployments are left out: their pods receive the label instead, each by itself.
-        unlabelled_kinds = [
-            kind for kind in self.kinds if not (kind.is_always_queued or isinstance(kind, DeploymentKind))
-        ]
+        unlabelled_kinds = [kind for kind in self.kinds if not kind.is_always_queued and kind.labelling is None]
         webhooks += [
             self._webhook(
                 kind,

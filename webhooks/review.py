@@ -26,8 +26,6 @@ from admission.kinds.base import (
     Object,
 )
 from admission.kinds.children import claimed_owner
-from admission.kinds.deployment import DeploymentKind
-from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
 from admission.kinds.rules import first_match
@@ -38,6 +36,8 @@ from webhooks.errors import MalformedReview
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from admission.kinds.deployment import DeploymentKind
+    from admission.kinds.grouped import GroupedKind
     from admission.kinds.rules import QueueRule
 
 
@@ -172,9 +172,9 @@ class Reviewer:
         answer = _Answer()
         new, old = request.new, request.old
         is_child = claimed_owner(kind, new, self._kinds) is not None
-        if isinstance(kind, DeploymentKind):
+        if kind.labelling is not None:
             if not is_child:  # a child runs with its owner
-                new = _label_pods(new, old, kind, answer)
+                new = _label_pods(new, old, kind.labelling, answer)
                 self._validate(new, request, kind, answer)
             return answer
         match = first_match(self._rules, kind, request.namespace, *filter(None, (new, old)))
@@ -182,8 +182,8 @@ class Reviewer:
             new = _add_queue_label_by_rule(new, old, kind, answer, *match)
         elif request.managed:
             new = _add_queue_label(new, old, kind, answer)
-        if isinstance(kind, GroupedKind):
-            new = _keep_pods_gated(new, old, kind, request.submitter, answer)
+        if kind.grouping is not None:
+            new = _keep_pods_gated(new, old, kind.grouping, request.submitter, answer)
         elif old is not None and not kind.gate(old):
             was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
             if was_queued or is_queued:
@@ -348,8 +348,8 @@ def _label_pods(new: Object, old: Object | None, kind: DeploymentKind, answer: _
 
 def _limit_pods(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
     """Keep a running object within the pods that it has quota for; a request that suspends it may change them."""
-    if kind.gate(new):
-        patch, warning = kind.limit(new, old)
+    if kind.scaling is not None and kind.gate(new):
+        patch, warning = kind.scaling.limit(new, old)
         answer.patch += patch
         answer.warnings += [warning] if patch else []
 

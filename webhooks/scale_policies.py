@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.kinds import all_kinds, frameworks_known
+from admission.kinds.abilities import has_scale, suspend_fields
 from webhooks.expressions import is_not_updated_by, is_queued, is_suspended
 from webhooks.policy_objects import VALIDATING, validation, with_binding
 
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 def scale_policy_names() -> list[str]:
     """Return the names of the policies of all kinds that Sluice knows."""
-    return [_name(kind) for kind in all_kinds(frameworks=frameworks_known()) if kind.has_scale]
+    return [_name(kind) for kind in all_kinds(frameworks=frameworks_known()) if has_scale(kind)]
 
 
 def scaled_versions(kinds: Iterable[Kind]) -> set[str]:
     """Return the API versions, such as `kubeflow.org/v1`, whose resources decide which of the kinds have a policy."""
-    return {f"{kind.group}/{version}" for kind in kinds if kind.has_scale for version in kind.versions}
+    return {f"{kind.group}/{version}" for kind in kinds if has_scale(kind) for version in kind.versions}
 
 
 def _name(kind: Kind) -> str:
@@ -40,13 +41,13 @@ def scale_policies(kinds: Iterable[Kind], scope: Scope, served: Collection[str])
     policies: list[Object] = []
     for kind in kinds:
         resource = f"{kind.plural}/scale"
-        if not kind.has_scale or resource not in served:
+        if not has_scale(kind) or resource not in served:
             continue
         raised = " > ".join(
             f"(has({each}.spec) && has({each}.spec.replicas) ? {each}.spec.replicas : 0)"
             for each in ("object", "oldObject")
         )
-        is_running = f"!{is_suspended('params', kind.suspend_fields)}"
+        is_running = f"!{is_suspended('params', suspend_fields(kind))}"
         is_it = f"params.metadata.name == request.name && {is_queued('params', [kind])} && {is_running}"
         rule = {
             "apiGroups": [kind.group],

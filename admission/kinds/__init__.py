@@ -50,6 +50,7 @@ __all__ = [
     "Outcome",
     "all_kinds",
     "check_metadata",
+    "described",
     "enabled",
     "frameworks_known",
     "parse_form",
@@ -106,6 +107,16 @@ def enabled(frameworks: Sequence[str] | None, exclude: Sequence[str]) -> tuple[s
     return tuple(name for name in (known if frameworks is None else frameworks) if name not in excluded)
 
 
+def described(name: str) -> DeclaredKind | None:
+    """Return the kind of a built-in form, by its name in the setting; None: no form describes a kind of that name."""
+    form = builtin_forms().get(name)
+    return None if form is None else _of_form(name, Conventions(), form)
+
+
+def _of_form(name: str, conventions: Conventions, form: Form) -> DeclaredKind:
+    return (TrainJobKind if name == TRAIN_JOB else DeclaredKind)(conventions, form)
+
+
 def _unknown(name: str) -> str:
     """Return the message for a name that is not the name of a kind."""
     by_kind = [known for known in frameworks_known() if known.rpartition("/")[2] == name.lower()]
@@ -147,11 +158,10 @@ def all_kinds(
             return VolcanoJobKind(conventions, reads_queue_field=_VOLCANO_JOB not in by_label)
         if make := _BUILT_IN.get(name) or GROUPED.get(name) or LABELLED.get(name):
             return make(conventions)
-        adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind
         form = known[name]
         if MCAD in frameworks and form.gate is not None and LEGACY not in form.versions:
             form = replace(form, versions=(*form.versions, LEGACY))
-        return adapter(conventions, form)
+        return _of_form(name, conventions, form)
 
     every = frameworks_known()
     if faults := [(f"frameworks[{at}]", _unknown(name)) for at, name in enumerate(frameworks) if name not in every]:

@@ -1,11 +1,13 @@
-"""Protocols for abilities that only some kinds have, such as scaling while running. `Kind` includes all of them.
+"""Abilities that only some kinds have: to be suspended, to scale while running, to own objects of other kinds.
 
-A kind without an ability inherits a default from `common` or `unchanged`, so callers need not test for abilities.
+A kind with an ability is based on its class, before `Kind`, and has itself as the ability; `Kind` has None. The two
+other abilities have a module each: pods that are queued in groups (`grouped`), and one by one (`deployment`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,20 +17,101 @@ if TYPE_CHECKING:
     from admission.kinds.limits import NamespaceContext
 
 
-class Elastic(Protocol):
-    """The number of pods may change while the object runs. Default: a running object keeps the pods it started with.
+class Suspension(ABC):
+    """Objects are stopped by a field and can start again, so what a start injects into them is restored."""
+
+    __slots__ = ()
+
+    @property
+    def suspension(self) -> Self:
+        """Itself."""
+        return self
+
+    @property
+    @abstractmethod
+    def suspend_fields(self) -> tuple[tuple[str, ...], ...]:
+        """Keys of the field that suspends an object, the newest first if versions differ."""
+
+    @property
+    def roots(self) -> set[str]:
+        """Top-level fields, beside `metadata`, that decide about its pods."""
+        return {"spec"}
+
+    @abstractmethod
+    def stop_patch(self, obj: Object) -> list[Object]:
+        """Return the JSON patch that suspends the object, or ends the pods of one that is being deleted.
+
+        The second is needed where the controller ignores a suspension during deletion. The patch tests uid and
+        generation, so that a former leader cannot stop an object that its successor has started again.
+        """
+
+    @abstractmethod
+    def restore_patch(self, obj: Object, original: Object) -> Object | list[Object] | None:
+        """Return the merge or JSON patch that removes what the start patch injected; None if nothing of it is left.
+
+        Changes that a user made since then stay. Only for an object that is not active.
+        """
+
+    @abstractmethod
+    def restored(self, obj: Object, original: Object) -> Object:
+        """Return the object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
+
+    @abstractmethod
+    def carries(self, obj: Object, original: Object) -> bool:
+        """Whether the object has all that the start patch with this original injected; False if that is nothing."""
+
+    @abstractmethod
+    def is_as_started(self, obj: Object, original: Object) -> bool:
+        """Whether all that the start patch with this original injected is unchanged, pod counts excepted."""
+
+    @abstractmethod
+    def clear_start_time_patch(self, obj: Object) -> Object:
+        """Return the merge patch of the status that API servers before 1.36 need before `restore_patch`."""
+
+    def may_resume(self, obj: Object) -> bool:
+        """Whether an object that carries its injection has the pods to be resumed with; if not, try again later."""
+        return True
+
+
+def suspend_fields(kind: Kind) -> tuple[tuple[str, ...], ...]:
+    """Return the keys of the field that suspends objects of a kind; empty: its pods are gated."""
+    return () if kind.suspension is None else kind.suspension.suspend_fields
+
+
+def restored(kind: Kind, obj: Object, original: Object) -> Object:
+    """Return an object without what its start injected: `obj` itself if its kind is not restored."""
+    return obj if kind.suspension is None else kind.suspension.restored(obj, original)
+
+
+class Scaling(ABC):
+    """The number of pods may change while the object runs, but not beyond those that it holds quota for.
 
     `Observed.counts` says how many pods have succeeded, so that their quota can be released.
     """
 
+    __slots__ = ()
+
     @property
-    def scales(self) -> bool:
-        """Whether its controller follows a changed number of pods, so that more can be asked for while it runs."""
+    def scaling(self) -> Self:
+        """Itself."""
+        return self
+
+    @property
+    def grows(self) -> bool:
+        """Whether its controller follows a raised number of pods, so that more can be asked for while it runs."""
+        return False
 
     @property
     def has_scale(self) -> bool:
         """Whether writes of its subresource `scale`, which no webhook can judge, give a running object more pods."""
+        return False
 
+    @property
+    def most_pods(self) -> tuple[str, ...]:
+        """Path of the number of pods at a time, where it must not rise while the object runs; or `()`."""
+        return ()
+
+    @abstractmethod
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
         """Return the JSON patch that limits an update of a running object to its admitted pods, and a warning text.
 
@@ -40,27 +123,36 @@ class Elastic(Protocol):
 
         Empty if none is terminating, if its controller waits for them anyway, and if no field says that it does.
         """
+        return []
 
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Return the JSON patch that writes a requested scale-up into the object where quota is reserved for it.
 
         `held`: number of pods with reserved quota, by pod set.
         """
+        return []
 
 
-class Owner(Protocol):
-    """The controller creates objects of other queued kinds. Default: only pods, from the object's own pod sets."""
+def has_scale(kind: Kind) -> bool:
+    """Whether writes of the subresource `scale` give running objects of a kind more pods."""
+    return kind.scaling is not None and kind.scaling.has_scale
+
+
+class Ownership(ABC):
+    """The controller creates objects that are part of the object, not workloads of their own."""
+
+    __slots__ = ()
 
     @property
-    def rendered_by(self) -> tuple[str, str] | None:
-        """Group and kind of the child of the object's name whose spec has the pod templates; kept at `RENDERED`.
+    def ownership(self) -> Self:
+        """Itself."""
+        return self
 
-        Example: `("jobset.x-k8s.io", "JobSet")` for a TrainJob. None: the object itself has its pod templates.
-        """
-
+    @abstractmethod
     def makes(self, group: str, kind: str) -> bool:
         """Whether the kind's controller creates objects of the given kind, which may be a queued kind, too."""
 
+    @abstractmethod
     def part(
         self,
         obj: Object,
@@ -76,57 +168,3 @@ class Owner(Protocol):
         `held`: number of pods that `obj` holds quota for, by pod set: an edit that asks for fewer takes nothing from a
         child. `was_part`: it was part of it before, and stays so if `obj` names no such child any more.
         """
-
-
-class Composed(Protocol):
-    """Objects are assembled by Sluice, as pod groups are from pods. Default: they are objects of the API server."""
-
-    @property
-    def is_composed(self) -> bool:
-        """Whether objects of this kind are assembled from others and do not exist in the API server."""
-
-
-class EndsByDeletion(Protocol):
-    """Eviction deletes the object, as with pods. Default: it is suspended by a field, or by its controller."""
-
-    @property
-    def ends_by_deletion(self) -> bool:
-        """Whether a running object can be stopped only by deletion; it is then not requeued."""
-
-    def stop_patch(self, obj: Object) -> list[Object]:
-        """Return the JSON patch that suspends the object, or ends the pods of one that is being deleted.
-
-        The second is needed where the controller ignores a suspension during deletion. The patch tests uid and
-        generation, so that a former leader cannot stop an object that its successor has started again. Empty for kinds
-        that end by deletion.
-        """
-
-
-class SelectsPods(Protocol):
-    """Pods of an object are found by a label. Default: the object is a pod itself, or a pod group."""
-
-    @property
-    def pods_label(self) -> str:
-        """Label on the object's pods since its start, with its uid as value; empty: it is a pod itself, or a group."""
-
-    @property
-    def reports_pods(self) -> bool:
-        """Whether the object's status shows when its last pod has terminated; else pods are listed by `pods_label`."""
-
-
-class WatchedByLabel(Protocol):
-    """Watched with a label selector, as most objects of the kind are not Sluice's. Default: all objects are watched."""
-
-    @property
-    def watched_label(self) -> str:
-        """Label, with the value "true", that selects the objects to watch; empty: all are watched."""
-
-    def is_watched(self, obj: Object) -> bool:
-        """Whether the object has that label."""
-
-
-class NotesStartTime(Protocol):
-    """The status has a start time, which must be cleared before the template is restored on API servers before 1.36."""
-
-    def clear_start_time_patch(self, obj: Object) -> Object:
-        """Return the merge patch of the status that API servers before 1.36 need before `restore_patch`."""

@@ -6,27 +6,30 @@ An adapter is a set of pure functions on raw JSON objects, as the API server sen
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from admission.kinds.abilities import (
-    Composed,
-    Elastic,
-    EndsByDeletion,
-    NotesStartTime,
-    Owner,
-    SelectsPods,
-    WatchedByLabel,
-)
+from admission.kinds import paths
+from admission.kinds.admission_gates import gates_fault, gates_of
+from admission.kinds.common import NOTHING, first, is_positive, quote
+from admission.model import names
 from admission.model.frozen import frozen
-from admission.model.terms import NO_TERMS, Terms
+from admission.model.terms import NO_TERMS, Terms, parse_after, parse_at_most
+from admission.model.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from admission.kinds.abilities import Ownership, Scaling, Suspension
+    from admission.kinds.deployment import DeploymentKind
+    from admission.kinds.grouped import GroupedKind
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
+    from admission.model.terms import Dependency
     from admission.model.workload import Admission, PodSet
 
 Object: TypeAlias = dict[str, Any]
@@ -79,6 +82,8 @@ TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT, AFTER, AT_MOST)
 """Annotations with terms of admission (see `admission.model.terms`)."""
 GATED_BY: Final = f"{KUEUE}admission-gated-by"
 """Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""
+ANNOTATIONS: Final = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT)
+"""Annotations that Sluice reads on objects of all kinds."""
 RENDERED: Final = "rendered"
 """Key beside `spec`: the last seen state of the child that an object's pod sets are read from (`Kind.rendered_by`)."""
 NUMBERS: Final = "numbers"
@@ -89,6 +94,8 @@ POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
 
 EMPTY_LABEL: Final = "is empty: name what it is for, or remove the label"
 """Message for a label with an empty value."""
+_LONGEST_USER: Final = 250
+"""Maximum length of a user's name, in characters. It is in an index; PostgreSQL limits index rows to 2,700 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +180,6 @@ class PodCount(NamedTuple):
 
 
 @frozen(frozen=True, slots=True)
-class KindStatus:
-    """The kind-specific part of `Observed`, with the same fields."""
-
-    suspended: bool
-    active: bool
-    started: bool
-    stopped: bool
-    counts: tuple[PodCount, ...]
-    finished: Outcome | None
-    ready: bool
-    ending: bool
-    pod_priority_class: str
-    waits_for: str = ""
-    is_uneven: bool = False
-
-
-@frozen(frozen=True, slots=True)
 class Observed:
     """What the controller needs to know of one version of an object, independent of its kind."""
 
@@ -242,71 +232,103 @@ class Observed:
         return f"{self.namespace}/{self.name}"
 
 
-class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel, NotesStartTime, Protocol):
-    """Adapter of a Kubernetes kind: what every kind implements, and the protocols of `abilities`.
+@dataclass(frozen=True, slots=True)
+class Kind(ABC):
+    """Adapter of a Kubernetes kind: its names, what every kind has to say of its objects, and its abilities.
 
+    Abstract members have no default, because each kind differs. An ability (`abilities`) is None where a kind lacks it.
     `original` is the JSON document that `start_patch` returns, the controller stores, and `restore_patch` takes.
     """
 
-    @property
-    def conventions(self) -> Conventions:
-        """Labels and annotations that it reads."""
+    conventions: Conventions
+    """Labels and annotations that it reads."""
+
+    is_custom: ClassVar[bool] = True
+    """Whether it is a custom resource, whose definition the API server may lack."""
+    watched_label: ClassVar[str] = ""
+    """Label, with the value "true", that selects the objects to watch; empty: all are watched."""
+    more_labels: ClassVar[tuple[str, ...]] = ()
+    """Path, beside `metadata.labels`, of labels that may name the queue; or `()`."""
+    rendered_by: ClassVar[tuple[str, str] | None] = None
+    """Group and kind of the child of the object's name whose spec has the pod templates; kept at `RENDERED`.
+
+    Example: `("jobset.x-k8s.io", "JobSet")` for a TrainJob. None: the object itself has its pod templates.
+    """
+    booleans: ClassVar[tuple[str, ...]] = ()
+    """Annotations, beside the common ones, whose value must be "true" or "false"."""
+    min_count_fault: ClassVar[str] = ONLY_WHOLE
+    """What is wrong with the annotation `MIN_COUNT` on any object of the kind; empty: its pod sets are to be judged."""
+
+    # --- names
 
     @property
+    @abstractmethod
     def group(self) -> str:
         """The API group."""
 
     @property
+    @abstractmethod
     def versions(self) -> tuple[str, ...]:
         """Supported API versions, the preferred one first."""
 
     @property
-    def is_custom(self) -> bool:
-        """Whether it is a custom resource, whose definition the API server may lack."""
-
-    @property
-    def suspend_fields(self) -> tuple[tuple[str, ...], ...]:
-        """Keys of the field that suspends an object, the newest first if versions differ; empty: its pods are gated."""
-
-    @property
-    def is_always_queued(self) -> bool:
-        """Whether each object names a queue, even without a queue label."""
-
-    @property
-    def more_labels(self) -> tuple[str, ...]:
-        """Path, beside `metadata.labels`, of labels that may name the queue; or `()`."""
-
-    @property
-    def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(path of the field that names another controller, values for the kind's own); `((), ())` if there is none."""
-
-    @property
+    @abstractmethod
     def plural(self) -> str:
         """Resource name in API paths, such as `jobs`."""
 
     @property
+    @abstractmethod
     def kind(self) -> str:
         """Name of the kind, such as `Job`."""
 
     @property
     def annotations(self) -> tuple[str, ...]:
         """Annotations that `faults` and the webhook read. Labels, owner references and spec may be read in full."""
+        return ANNOTATIONS
+
+    # --- queue
+
+    @property
+    def is_always_queued(self) -> bool:
+        """Whether each object names a queue, even without a queue label."""
+        return False
+
+    @property
+    def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(path of the field that names another controller, values for the kind's own); `((), ())` if there is none."""
+        return (), ()
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether another controller than the kind's own runs it, or it is part of another queued object."""
+        path, own = self.manager
+        return bool(path) and bool(named := paths.value(obj, path)) and named not in own
 
     def queue_name(self, obj: Object) -> str:
         """Return the LocalQueue that the object names; empty: Sluice does not manage the object."""
+        metadata = obj["metadata"]
+        queue = first(metadata.get("labels"), self.conventions.queue_labels)
+        if not queue or self.is_managed_elsewhere(obj):
+            return ""
+        return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
 
+    # --- what an object is, and asks for
+
+    @abstractmethod
     def observe(self, obj: Object) -> Observed:
-        """Return the object's present state. Called on each watch event."""
+        """Return the object's present state, by `_observed`. Called on each watch event."""
 
+    @abstractmethod
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
         """Return the pod sets that the object requests quota for. Raises Misconfigured.
 
         Objects of the same form share one tuple.
         """
 
+    @abstractmethod
+    def templates(self, obj: Object) -> list[Object]:
+        """Return its pod templates, in the order of its pod sets."""
+
+    @abstractmethod
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """Return (field path, message) of each fault that keeps the object from ever running.
 
@@ -315,13 +337,19 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
 
     def remarks(self, obj: Object) -> list[str]:
         """Return warnings for the user about an object that is admitted."""
+        return []
 
     def cautions(self, obj: Object) -> list[str]:
         """Return warnings for the user who creates an object: what it asks for and will not get."""
+        return []
 
+    # --- gate and start
+
+    @abstractmethod
     def gate(self, obj: Object) -> list[Object]:
         """Return the JSON patch that keeps a new object from running; empty if it is gated already."""
 
+    @abstractmethod
     def start_patch(
         self,
         obj: Object,
@@ -336,26 +364,173 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
         carry an injection already.
         """
 
-    def carries(self, obj: Object, original: Object) -> bool:
-        """Whether the object has all that the start patch with this original injected; False if that is nothing."""
-
-    def is_as_started(self, obj: Object, original: Object) -> bool:
-        """Whether all that the start patch with this original injected is unchanged, pod counts excepted."""
-
-    def may_resume(self, obj: Object) -> bool:
-        """Whether an object that carries its injection has the pods to be resumed with; if not, try again later."""
-
+    @abstractmethod
     def resume_patch(self, obj: Object) -> list[Object]:
         """Return the JSON patch that unsuspends an object that carries its injection already."""
 
-    def restore_patch(self, obj: Object, original: Object) -> Object | list[Object] | None:
-        """Return the merge or JSON patch that removes what the start patch injected; None if nothing of it is left.
+    # --- its pods
 
-        Changes that a user made since then stay. Only for an object that is not active.
-        """
+    @property
+    @abstractmethod
+    def pods_label(self) -> str:
+        """Label on the object's pods since its start, with its uid as value; empty: it is a pod itself, or a group."""
 
-    def restored(self, obj: Object, original: Object) -> Object:
-        """Return the object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
+    @property
+    @abstractmethod
+    def reports_pods(self) -> bool:
+        """Whether the object's status shows when its last pod has terminated; else pods are listed by `pods_label`."""
 
-    def templates(self, obj: Object) -> list[Object]:
-        """Return its pod templates, in the order of its pod sets."""
+    @property
+    def ends_by_deletion(self) -> bool:
+        """Whether a running object can be stopped only by deletion; it is then not requeued."""
+        return self.suspension is None
+
+    # --- abilities
+
+    @property
+    def suspension(self) -> Suspension | None:
+        """How objects are stopped, and restored; None: they are deleted, and need not be restored."""
+        return None
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """How the number of pods may change while an object runs; None: its pods are limited by themselves."""
+        return None
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """Which objects its controller creates as parts of an object; None: none that are part of it."""
+        return None
+
+    @property
+    def grouping(self) -> GroupedKind | None:
+        """How the pods of an object, which is no workload itself, are queued in groups; None: they are not."""
+        return None
+
+    @property
+    def labelling(self) -> DeploymentKind | None:
+        """How each pod of an object, which is no workload itself, is queued for itself; None: they are not."""
+        return None
+
+    # --- for the kinds themselves
+
+    def _observed(
+        self,
+        obj: Object,
+        *,
+        suspended: bool,
+        active: bool,
+        counts: tuple[PodCount, ...],
+        finished: Outcome | None,
+        ready: bool,
+        ending: bool,
+        pod_priority_class: str,
+        started: bool = False,
+        stopped: bool = False,
+        waits_for: str = "",
+        is_uneven: bool = False,
+    ) -> Observed:
+        """Return the state of an object by its metadata, and by what its kind says of it."""
+        metadata = obj["metadata"]
+        labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
+        deleting = "deletionTimestamp" in metadata
+        limit = first(labels, self.conventions.time_labels)
+        return Observed(
+            kind=self,
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            resource_version=metadata["resourceVersion"],
+            generation=metadata.get("generation") or 0,
+            created=datetime.fromisoformat(metadata["creationTimestamp"]).timestamp(),
+            queue=self.queue_name(obj),
+            priority_class=first(labels, self.conventions.priority_labels),
+            pod_priority_class=pod_priority_class,
+            user=clean(user, longest=_LONGEST_USER) if (user := annotations.get(SUBMITTED_BY)) else "",
+            on_hold=labels.get(HOLD) == "true" or annotations.get(HOLD) == "true",
+            suspended=suspended,
+            active=active,
+            started=started,
+            stopped=stopped,
+            counts=counts,
+            deleting=deleting,
+            ending=ending,
+            finished=finished,
+            ready=ready,
+            max_seconds=int(limit) if limit and is_positive(limit) else None,
+            waits_for=waits_for,
+            gated_by=clean(", ".join(gates_of(annotations, self.conventions.gate_annotation))) if annotations else "",
+            terms=_terms(annotations, self.conventions) if annotations else NO_TERMS,
+            groups=_groups(groups) if (groups := annotations.get(SUBMITTER_GROUPS)) else (),
+            is_uneven=is_uneven,
+        )
+
+    def metadata_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
+        """Return (field path, message) of each fault in labels and annotations."""
+        metadata = obj["metadata"]
+        labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
+        for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
+            if label in labels and not names.is_dns_subdomain(labels[label]):
+                no_name = f'"{quote(labels[label])}" is no name: use lower-case letters, digits, "-" and "."'
+                fault = no_name if labels[label] else EMPTY_LABEL
+                yield f"metadata.labels[{label}]", fault
+        for label in self.conventions.time_labels:
+            if label in labels and not is_positive(labels[label]):
+                shown = quote(labels[label])
+                yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{shown}"'
+                break
+        gate = self.conventions.gate_annotation
+        if gate in annotations and (fault := gates_fault(gates_of(annotations, gate))):
+            yield f"metadata.annotations[{gate}]", fault
+        if self.min_count_fault and MIN_COUNT in annotations:
+            yield MIN_COUNT_PATH, self.min_count_fault
+        terms = (*self.conventions.borrow_annotations, *self.conventions.preempt_annotations)
+        if AFTER in annotations and (fault := _after(annotations[AFTER])[1]):
+            yield f"metadata.annotations[{AFTER}]", f'{fault}, not "{quote(annotations[AFTER])}"'
+        if AT_MOST in annotations and (fault := _at_most(annotations[AT_MOST])[1]):
+            yield f"metadata.annotations[{AT_MOST}]", f'{fault}, not "{quote(annotations[AT_MOST])}"'
+        flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *terms, *self.booleans)))
+        for where, values, keys in flags:
+            for key in keys:
+                if values.get(key, "true") not in {"true", "false"}:
+                    yield f"metadata.{where}[{key}]", f'must be "true" or "false", not "{quote(values[key])}"'
+
+
+def is_watched(kind: Kind, obj: Object) -> bool:
+    """Whether an object has the label by which its kind is watched; True if the kind has none."""
+    label = kind.watched_label
+    return not label or (obj["metadata"].get("labels") or NOTHING).get(label) == "true"
+
+
+@lru_cache(maxsize=10_000)
+def _groups(text: str) -> tuple[str, ...]:
+    return tuple(sorted({clean(line, longest=_LONGEST_USER) for line in text.split("\n") if line.strip()}))
+
+
+def _terms(annotations: Mapping[str, str], conventions: Conventions) -> Terms:
+    """Return the terms of admission that these annotations say; a value that is no boolean says nothing."""
+    no_borrowing = first(annotations, conventions.borrow_annotations) == "true"
+    no_preemption = first(annotations, conventions.preempt_annotations) == "true"
+    text, limit = annotations.get(AFTER), annotations.get(AT_MOST)
+    if not (no_borrowing or no_preemption or text or limit):
+        return NO_TERMS
+    after = _after(text)[0] if text else ()
+    return Terms(not no_borrowing, not no_preemption, after, _at_most(limit)[0] if limit else None)
+
+
+@lru_cache(maxsize=10_000)
+def _at_most(text: str) -> tuple[tuple[str, int] | None, str]:
+    """Return the set and its size that the annotation names, and what is wrong with it; then it names none."""
+    try:
+        return parse_at_most(text), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+@lru_cache(maxsize=10_000)
+def _after(text: str) -> tuple[tuple[Dependency, ...], str]:
+    """Return the dependencies that the annotation names, and what is wrong with it; then it names none."""
+    try:
+        return parse_after(text), ""
+    except ValueError as error:
+        return (), str(error)

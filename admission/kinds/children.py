@@ -20,6 +20,7 @@ from admission.model.errors import Misconfigured
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from admission.kinds.abilities import Ownership
     from admission.kinds.base import Kind, Object
     from admission.kinds.limits import NamespaceContext
     from admission.kinds.paths import Path
@@ -91,15 +92,16 @@ def controller_of(obj: Object) -> Mapping[str, Any] | None:
     return next((each for each in references if each.get("controller") is True), None)
 
 
-class Claim(NamedTuple):
+class ClaimedOwner(NamedTuple):
     """The owner that an object's owner reference names; not yet verified."""
 
     kind: Kind
     """The owner's kind."""
+    ownership: Ownership
     reference: Mapping[str, Any]
 
 
-def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> Claim | None:
+def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> ClaimedOwner | None:
     """Return the owner that the controller reference of an object of `kind` names.
 
     None if there is no such reference, or its kind is not enabled or does not create such objects.
@@ -108,12 +110,15 @@ def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> Claim | None:
     if reference is None:
         return None
     owner = kinds.get(str(reference["apiVersion"]).rpartition("/")[0], reference["kind"])
-    return None if owner is None or not owner.makes(kind.group, kind.kind) else Claim(owner, reference)
+    ownership = None if owner is None else owner.ownership
+    if owner is None or ownership is None or not ownership.makes(kind.group, kind.kind):
+        return None
+    return ClaimedOwner(owner, ownership, reference)
 
 
-def rendered_owner(kind: Kind, obj: Object, claimed: Claim) -> str:
+def rendered_owner(kind: Kind, obj: Object, claimed: ClaimedOwner) -> str:
     """Return the uid of the claimed owner if its pod sets are read from this object (`Kind.rendered_by`); else ""."""
-    owner, reference = claimed
+    owner, _, reference = claimed
     is_it = owner.rendered_by == (kind.group, kind.kind) and reference["name"] == obj["metadata"]["name"]
     return str(reference["uid"]) if is_it else ""
 

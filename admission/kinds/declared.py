@@ -10,24 +10,10 @@ import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import partial_admission, paths, scaling, templates, topology
-from admission.kinds.base import (
-    GATED_BY,
-    HOLD,
-    MIN_COUNT,
-    NUMBERS,
-    POD,
-    POD_SET,
-    RENDERED,
-    SCALE_REQUEST,
-    SUBMITTED_BY,
-    SUBMITTER_GROUPS,
-    TERMS,
-    KindStatus,
-    Outcome,
-    PodCount,
-)
+from admission.kinds.abilities import Ownership, Scaling, Suspension
+from admission.kinds.base import ANNOTATIONS, NUMBERS, POD, POD_SET, RENDERED, SCALE_REQUEST, Kind, Outcome, PodCount
 from admission.kinds.children import Part, find_part, find_pod_set, specified
-from admission.kinds.common import NOTHING, CommonKind
+from admission.kinds.common import NOTHING
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import merged, pointer, same_generation
 from admission.kinds.places import as_template
@@ -42,7 +28,7 @@ from admission.model.text import clean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from admission.kinds.base import Kind, Object
+    from admission.kinds.base import Object, Observed
     from admission.kinds.form import Form
     from admission.kinds.gates import Gate
     from admission.kinds.limits import NamespaceContext
@@ -65,10 +51,12 @@ _NUMBERS: Final = "numbers"
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredKind(CommonKind):
+class DeclaredKind(Suspension, Scaling, Ownership, Kind):
     """Adapter for a form (see `Kind`)."""
 
     min_count_fault: ClassVar[str] = ""
+    reports_pods: ClassVar[bool] = False  # no status of these kinds counts terminating pods
+    pods_label: ClassVar[str] = WORKLOAD_UID  # which a start injects into all templates
 
     form: Form
 
@@ -93,31 +81,6 @@ class DeclaredKind(CommonKind):
         return self.form.versions
 
     @property
-    def is_custom(self) -> bool:
-        """Always True."""
-        return True
-
-    @property
-    def reports_pods(self) -> bool:
-        """Always False: no status of these kinds counts terminating pods."""
-        return False
-
-    @property
-    def ends_by_deletion(self) -> bool:
-        """Always False: objects are suspended."""
-        return False
-
-    @property
-    def watched_label(self) -> str:
-        """Empty: all objects are watched."""
-        return ""
-
-    @property
-    def pods_label(self) -> str:
-        """Sluice's own label, which a start injects into all templates."""
-        return WORKLOAD_UID
-
-    @property
     def manager(self) -> tuple[Path, tuple[str, ...]]:
         """(path of the field that names another controller, its values for the kind's own controller)."""
         return self.form.managed_by, self.form.manager
@@ -126,12 +89,17 @@ class DeclaredKind(CommonKind):
     def annotations(self) -> tuple[str, ...]:
         """Annotations that `faults` and the webhook read."""
         scaled = (SCALE_REQUEST,) if self.form.scales else ()
-        return (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT, *scaled, *self.form.annotations)
+        return (*ANNOTATIONS, *scaled, *self.form.annotations)
 
     @property
     def suspend_fields(self) -> tuple[Path, ...]:
         """Keys of the suspend field, the newest first if versions differ."""
         return (self.form.suspend, *self.form.suspend_older)
+
+    @property
+    def roots(self) -> set[str]:
+        """Names of the fields of the object's root that decide whether it runs, and with which pods."""
+        return self.form.roots
 
     @property
     def gated_by(self) -> Gate:
@@ -145,9 +113,14 @@ class DeclaredKind(CommonKind):
         return self.form.has_scale
 
     @property
-    def scales(self) -> bool:
+    def grows(self) -> bool:
         """Whether raised numbers wait for quota while it runs."""
         return self.form.scales
+
+    @property
+    def most_pods(self) -> Path:
+        """Path of the number of pods at a time, where it must not rise."""
+        return self.form.most_pods
 
     def places(self, obj: Object) -> list[Place]:
         """Return its pod sets. Raises Misconfigured if they cannot be determined, or are too many."""
@@ -168,9 +141,9 @@ class DeclaredKind(CommonKind):
                 raise Misconfigured(f'{place.path}: there are two pod sets "{place.name}"; give them different names')
         return found
 
-    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+    def observe(self, obj: Object) -> Observed:
         """Return the state by the form's predicates."""
-        form, suspended = self.form, self.gated_by.is_closed(obj)
+        form, suspended, deleting = self.form, self.gated_by.is_closed(obj), "deletionTimestamp" in obj["metadata"]
         finished = self._outcome(obj)
         running = first(obj, form.active) is not None
         try:
@@ -194,7 +167,8 @@ class DeclaredKind(CommonKind):
             else PodCount(place.name, numbers[0], None, UNLIMITED, numbers[1])
             for place in places
         )
-        return KindStatus(
+        return self._observed(
+            obj,
             suspended=suspended,
             active=running or (finished is None and not deleting and not suspended),
             started=running,

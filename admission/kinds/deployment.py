@@ -7,18 +7,16 @@ workload and is not watched: its pods are queued and hold quota.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
-from admission.kinds.base import KindStatus, Object
 from admission.kinds.common import NOTHING, quote
 from admission.kinds.patches import additions, pointer
-from admission.kinds.unchanged import UnchangedKind
+from admission.kinds.template_kind import TemplateKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from admission.kinds.limits import NamespaceContext
-    from admission.model.workload import PodSet
+    from admission.kinds.base import Object
 
 _METADATA: Final = ("spec", "template", "metadata")
 _SELECTED: Final = (
@@ -28,7 +26,7 @@ _SELECTED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class DeploymentKind(UnchangedKind):
+class DeploymentKind(TemplateKind):
     """Adapter for apps/v1 Deployment (see `Kind`)."""
 
     group: ClassVar[str] = "apps"
@@ -36,34 +34,12 @@ class DeploymentKind(UnchangedKind):
     plural: ClassVar[str] = "deployments"
     kind: ClassVar[str] = "Deployment"
     is_custom: ClassVar[bool] = False
-    reports_pods: ClassVar[bool] = True
-    ends_by_deletion: ClassVar[bool] = False
-    watched_label: ClassVar[str] = ""
-    pods_label: ClassVar[str] = ""
     annotations: ClassVar[tuple[str, ...]] = ()
-    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
-    def makes(self, group: str, kind: str) -> bool:
-        """Always False: its pods are workloads of their own, not part of it."""
-        return False
-
-    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """Return a state without effect: the object is no workload, has no gate and never finishes."""
-        return KindStatus(
-            suspended=False,
-            active=False,
-            started=False,
-            stopped=False,
-            counts=(),
-            finished=None,
-            ready=False,
-            ending=deleting,
-            pod_priority_class="",
-        )
-
-    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """Return no pod sets: each pod has its own."""
-        return ()
+    @property
+    def labelling(self) -> Self:
+        """Itself."""
+        return self
 
     def templates(self, obj: Object) -> list[Object]:
         """Return its only template."""

@@ -16,7 +16,7 @@ from admission.model import names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.kinds.base import Conventions, Object, Outcome
+    from admission.kinds.base import Conventions, Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,6 @@ class GroupSizeKind(GroupedKind):
     def has_group(self, obj: Object, group: str) -> bool:
         """Return False: it has no pods."""
         return False
-
-    def outcome(self, obj: Object) -> Outcome | None:
-        """Return None: it never finishes."""
-        return None
 
     def has_grouped_pods(self, obj: Object) -> bool:
         """Return True: it gives the size of a group."""

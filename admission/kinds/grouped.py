@@ -9,34 +9,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from admission.kinds.base import (
-    GATED_BY,
-    HOLD,
-    MIN_COUNT,
-    POD,
-    QUEUE_NAME,
-    SUBMITTED_BY,
-    SUBMITTER_GROUPS,
-    TERMS,
-    KindStatus,
-    Object,
-)
+from admission.kinds.base import POD, QUEUE_NAME, Object
 from admission.kinds.common import NOTHING
 from admission.kinds.grouping import FAST, TOTAL, group_of
 from admission.kinds.patches import additions, merged, pointer
 from admission.kinds.requests import check_resources
 from admission.kinds.shapes import check_template
-from admission.kinds.unchanged import UnchangedKind
+from admission.kinds.template_kind import TemplateKind
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from admission.kinds.base import Kind, Outcome
-    from admission.kinds.limits import NamespaceContext
-    from admission.model.workload import PodSet
+    from admission.kinds.base import Kind
 
 
 class GroupTemplate(NamedTuple):
@@ -48,20 +35,13 @@ class GroupTemplate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedKind(UnchangedKind):
+class GroupedKind(TemplateKind):
     """Common part of such kinds (see `Kind`); a subclass adds the templates, groups and outcome."""
 
-    group: ClassVar[str]
-    versions: ClassVar[tuple[str, ...]]
-    plural: ClassVar[str]
-    kind: ClassVar[str]
-    is_custom: ClassVar[bool] = True
-    reports_pods: ClassVar[bool] = True
-    ends_by_deletion: ClassVar[bool] = False
-    watched_label: ClassVar[str] = ""
-    pods_label: ClassVar[str] = ""
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT)
-    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
+    @property
+    def grouping(self) -> Self:
+        """Itself."""
+        return self
 
     @abstractmethod
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
@@ -84,10 +64,6 @@ class GroupedKind(UnchangedKind):
         """Whether the object has pods in this group, whose name is one of its own (`owner_of`)."""
 
     @abstractmethod
-    def outcome(self, obj: Object) -> Outcome | None:
-        """Return its outcome; None: it is not finished, and may still create pods."""
-
-    @abstractmethod
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
         """Return (field path, message) of what keeps its pods from being queued as a group."""
 
@@ -97,24 +73,6 @@ class GroupedKind(UnchangedKind):
         Empty if all pods of a group are created together.
         """
         return []
-
-    def makes(self, group: str, kind: str) -> bool:
-        """Always False: its pods are workloads of their own, not part of it."""
-        return False
-
-    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """Return a state with the outcome only: the object is no workload and has no gate."""
-        return KindStatus(
-            suspended=False,
-            active=False,
-            started=False,
-            stopped=False,
-            counts=(),
-            finished=self.outcome(obj),
-            ready=False,
-            ending=deleting,
-            pod_priority_class="",
-        )
 
     # --- for the webhook
 
@@ -163,16 +121,10 @@ class GroupedKind(UnchangedKind):
         """Return its pod templates."""
         return [template for _, template in self.group_templates(obj)]
 
-    # --- for workloads
-
-    def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """Return no pod sets: its groups have them."""
-        return ()
-
 
 def belongs_to_groups(kind: Kind, obj: Object) -> bool:
     """Whether an object is no workload by itself: a pod in a group, or an object whose pods are queued in groups."""
-    return isinstance(kind, GroupedKind) or ((kind.group, kind.kind) == POD and bool(group_of(obj, kind.conventions)))
+    return kind.grouping is not None or ((kind.group, kind.kind) == POD and bool(group_of(obj, kind.conventions)))
 
 
 def _marks_of(template: Object) -> Object:

@@ -9,21 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from admission.kinds import templates, topology
-from admission.kinds.base import (
-    GATED_BY,
-    HOLD,
-    KUEUE,
-    MIN_COUNT,
-    POD_OWNER,
-    SUBMITTED_BY,
-    SUBMITTER_GROUPS,
-    TERMS,
-    KindStatus,
-    Object,
-    Outcome,
-    PodCount,
-)
-from admission.kinds.common import NOTHING, CommonKind, first, lock, quote
+from admission.kinds.abilities import Ownership, Scaling, Suspension
+from admission.kinds.base import ANNOTATIONS, KUEUE, POD, POD_OWNER, Kind, Object, Outcome, PodCount
+from admission.kinds.children import find_pod_set
+from admission.kinds.common import NOTHING, first, lock, quote
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import additions, merged, same_generation
 from admission.kinds.requests import check_resources
@@ -33,6 +22,8 @@ from admission.model.text import clean
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from admission.kinds.base import Observed
+    from admission.kinds.children import Part
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -63,7 +54,7 @@ _CHILDREN_TEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class JobKind(CommonKind):
+class JobKind(Suspension, Scaling, Ownership, Kind):
     """Adapter for batch/v1 Job (see `Kind`)."""
 
     group: ClassVar[str] = "batch"
@@ -72,22 +63,11 @@ class JobKind(CommonKind):
     pods_label: ClassVar[str] = POD_OWNER
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
-    annotations: ClassVar[tuple[str, ...]] = (
-        SUBMITTED_BY,
-        SUBMITTER_GROUPS,
-        HOLD,
-        GATED_BY,
-        *TERMS,
-        MIN_COUNT,
-        *MIN_PARALLELISM,
-        *_COMPLETIONS_FOLLOW,
-    )
+    annotations: ClassVar[tuple[str, ...]] = (*ANNOTATIONS, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
 
     booleans: ClassVar[tuple[str, ...]] = _COMPLETIONS_FOLLOW
     min_count_fault: ClassVar[str] = f"a Job has {MIN_PARALLELISM[-1]} instead: give the minimum number of pods there"
     reports_pods: ClassVar[bool] = True
-    ends_by_deletion: ClassVar[bool] = False
-    watched_label: ClassVar[str] = ""
     suspend_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("spec", "suspend"),)
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
 
@@ -95,9 +75,10 @@ class JobKind(CommonKind):
         """As for any kind, by `manager`, but without the generic path: called for each Job at each watch event."""
         return obj["spec"].get("managedBy") not in (None, "", _CONTROLLER)
 
-    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+    def observe(self, obj: Object) -> Observed:
         """Return the state by conditions, start time and pod counts."""
         spec, status = obj["spec"], obj.get("status") or NOTHING
+        deleting = "deletionTimestamp" in obj["metadata"]
         suspended = spec.get("suspend") is True
         started = status.get("startTime") is not None
         finished, stopped = _conditions(status)
@@ -106,7 +87,8 @@ class JobKind(CommonKind):
         # being deleted.
         may_start = finished is None and not deleting and (not suspended or (started and not stopped))
         active, terminating, wanted = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
-        return KindStatus(
+        return self._observed(
+            obj,
             suspended=suspended,
             active=may_start or active > 0 or terminating > 0,
             started=started,
@@ -210,6 +192,23 @@ class JobKind(CommonKind):
     def resume_patch(self, obj: Object) -> list[Object]:
         """Return a patch with `suspend: false` only."""
         return [*same_generation(obj), *_GATE.open(obj)]
+
+    def makes(self, group: str, kind: str) -> bool:
+        """Whether the given kind is Pod."""
+        return (group, kind) == POD
+
+    def part(
+        self,
+        obj: Object,
+        child_kind: Kind,
+        child: Object,
+        context: NamespaceContext,
+        held: Mapping[str, int] = NOTHING,
+        *,
+        was_part: bool = False,
+    ) -> Part:
+        """Return how a pod belongs to the Job, by the pod's requests."""
+        return find_pod_set(self.pod_sets, obj, child_kind, child, context)
 
     def stop_patch(self, obj: Object) -> list[Object]:
         """Return a patch with `suspend: true`; for a Job that is being deleted, with a deadline that ends its pods."""

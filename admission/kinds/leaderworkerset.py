@@ -12,7 +12,7 @@ from admission.kinds.places import Place
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from admission.kinds.base import Object, Outcome
+    from admission.kinds.base import Object
 
 _REPLICAS: Final = ("spec", "replicas")
 _SIZE: Final = ("spec", "leaderWorkerTemplate", "size")
@@ -49,10 +49,6 @@ class LeaderWorkerSetKind(GroupedKind):
     def has_group(self, obj: Object, group: str) -> bool:
         """Whether the group's number is below the number of replicas."""
         return int(group.rpartition("-")[2]) < paths.number(obj, _REPLICAS, 1)
-
-    def outcome(self, obj: Object) -> Outcome | None:
-        """Return None: it runs until it is deleted."""
-        return None
 
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
         """Return what keeps its pods from being queued as groups."""

@@ -13,30 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 
 from admission.kinds import templates, topology
-from admission.kinds.base import (
-    GATED_BY,
-    HOLD,
-    MANAGED,
-    MIN_COUNT,
-    SUBMITTED_BY,
-    SUBMITTER_GROUPS,
-    TERMS,
-    KindStatus,
-    Object,
-    Outcome,
-    PodCount,
-)
+from admission.kinds.base import MANAGED, Kind, Object, Outcome, PodCount
 from admission.kinds.common import NOTHING
 from admission.kinds.grouping import GATE, group_faults
 from admission.kinds.patches import additions, pointer, same_generation
 from admission.kinds.requests import check_resources
-from admission.kinds.unchanged import UnchangedKind
 from admission.model.errors import Misconfigured
 from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from admission.kinds.base import Observed
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -49,39 +37,31 @@ _BOUND: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class PodKind(UnchangedKind):
+class PodKind(Kind):
     """Adapter for v1 Pod (see `Kind`)."""
 
     group: ClassVar[str] = ""
     versions: ClassVar[tuple[str, ...]] = ("v1",)
     is_custom: ClassVar[bool] = False
     reports_pods: ClassVar[bool] = True
-    ends_by_deletion: ClassVar[bool] = True
     watched_label: ClassVar[str] = MANAGED
     pods_label: ClassVar[str] = ""
     plural: ClassVar[str] = "pods"
     kind: ClassVar[str] = "Pod"
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT)
-    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
-    def makes(self, group: str, kind: str) -> bool:
-        """Always False: a pod creates no objects."""
-        return False
-
-    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+    def observe(self, obj: Object) -> Observed:
         """Return the state by gate and phase: a pod holds quota from the removal of its gate until it is terminated."""
         status = obj.get("status") or NOTHING
         gated, finished = GATE.is_closed(obj), _outcome(status)
         runs = not gated and finished is None
-        return KindStatus(
+        return self._observed(
+            obj,
             suspended=gated,
             active=runs,
-            started=False,
-            stopped=False,
             counts=(PodCount("main", 1, int(finished is None), int(runs)),),
             finished=finished,
             ready=_is_ready(status),
-            ending=deleting,
+            ending="deletionTimestamp" in obj["metadata"],
             pod_priority_class=obj["spec"].get("priorityClassName") or "",
         )
 
@@ -127,10 +107,6 @@ class PodKind(UnchangedKind):
     def resume_patch(self, obj: Object) -> list[Object]:
         """Return a patch that only removes the gate."""
         return [*same_generation(obj), *GATE.open(obj)]
-
-    def clear_start_time_patch(self, obj: Object) -> Object:
-        """Return a patch without effect: a gated pod has no start time."""
-        return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
 
     def templates(self, obj: Object) -> list[Object]:
         """Return the pod itself as its template."""

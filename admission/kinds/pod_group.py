@@ -30,8 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import templates
-from admission.kinds.base import SUBMITTED_BY, SUBMITTER_GROUPS, KindStatus, Object, Outcome, PodCount
-from admission.kinds.unchanged import UnchangedKind
+from admission.kinds.base import SUBMITTED_BY, SUBMITTER_GROUPS, Kind, Object, Outcome, PodCount
 from admission.model import child_sentences
 from admission.model.errors import Misconfigured
 from admission.model.pod_set_documents import pod_set
@@ -39,6 +38,7 @@ from admission.model.pod_set_documents import pod_set
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from admission.kinds.base import Observed
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -50,27 +50,19 @@ FINISHED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class PodGroupKind(UnchangedKind):
+class PodGroupKind(Kind):
     """Adapter for pod groups (see `Kind`)."""
 
     group: ClassVar[str] = "sluice.dev"
     versions: ClassVar[tuple[str, ...]] = ("v1",)
     is_custom: ClassVar[bool] = False
-    is_composed: ClassVar[bool] = True
     reports_pods: ClassVar[bool] = True
-    ends_by_deletion: ClassVar[bool] = True
-    watched_label: ClassVar[str] = ""
     pods_label: ClassVar[str] = ""
     plural: ClassVar[str] = "podgroups"
     kind: ClassVar[str] = "PodGroup"
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, SUBMITTER_GROUPS)
-    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
-    def makes(self, group: str, kind: str) -> bool:
-        """Return False: its object has no controller that creates others."""
-        return False
-
-    def status(self, obj: Object, *, deleting: bool) -> KindStatus:
+    def observe(self, obj: Object) -> Observed:
         """Return the state of the group, computed from its pods."""
         spec = obj["spec"]
         alive = [pod for pod in spec["pods"] if pod["phase"] not in FINISHED_PHASES]
@@ -93,12 +85,11 @@ class PodGroupKind(UnchangedKind):
         done = sum(succeeded.values())
         ready = done + sum(pod["ready"] for pod in runs)
         pod_classes = (role["priority"] for role in spec["roles"].values() if role["priority"])
-        return KindStatus(
+        return self._observed(
+            obj,
             # If others than Sluice delete all of its pods, a controller may recreate them: the group is not suspended.
             suspended=all(pod["deleting"] for pod in runs) and (is_waiting or not spec["runs"]),
             active=bool(runs),
-            started=False,
-            stopped=False,
             counts=counts,
             finished=_outcome(spec, alive, done),
             ready=ready >= min(spec["total"], sum(spec["admitted"].values()) or spec["total"]) > 0,
@@ -146,6 +137,10 @@ class PodGroupKind(UnchangedKind):
             if role is not None:
                 templates.inject(role, templates.of_admission(assignment, flavors, updates, role, path=""), path="")
         return [], {}
+
+    def resume_patch(self, obj: Object) -> list[Object]:
+        """Return []: each pod has a resume patch of its own."""
+        return []
 
     def templates(self, obj: Object) -> list[Object]:
         """Return a pod of each role."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.kinds.declared import DeclaredKind
-from admission.kinds.deployment import DeploymentKind
-from admission.kinds.grouped import GroupedKind
 from admission.kinds.mcad import LEGACY
 
 if TYPE_CHECKING:
@@ -24,9 +22,9 @@ def api_root(group: str, version: str) -> str:
 
 def verbs(kind: Kind) -> tuple[str, ...]:
     """Return the verbs that Sluice needs for objects of a kind, in addition to its basic role, which may list pods."""
-    if isinstance(kind, DeploymentKind):
+    if kind.labelling is not None:
         return ("list",)  # for those with a queue label that are not queued
-    if isinstance(kind, GroupedKind):
+    if kind.grouping is not None:
         return ("list", "watch")
     return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
 

@@ -17,7 +17,7 @@ from admission.kinds.grouping import GROUP_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from admission.kinds.base import Object, Outcome
+    from admission.kinds.base import Object
 
 _WHOLES: Final = frozenset({"AppWrapper", "LeaderWorkerSet"})
 """Kinds that are queued as a whole together with the StatefulSets that they create."""
@@ -72,10 +72,6 @@ class StatefulSetKind(GroupedKind):
     def has_group(self, obj: Object, group: str) -> bool:
         """Whether it has pods: all are in its one group."""
         return self.pods_of_a_group(obj) > 0
-
-    def outcome(self, obj: Object) -> Outcome | None:
-        """Return None: it runs until it is deleted."""
-        return None
 
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
         """Return a fault if it has more pods than can be queued as a group."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from admission.kinds import all_kinds
-from admission.kinds.declared import DeclaredKind
+from admission.kinds import all_kinds, described
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.background import background
 from admission.sandbox.controllers import autoscaler
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from admission.kinds.base import Kind
+    from admission.kinds.declared import DeclaredKind
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.controllers.base import Controller
@@ -95,7 +95,7 @@ async def serve_kinds(sandbox: Sandbox, names: Iterable[str], *, operators: bool
     client, user = sandbox.local("system:admin"), sandbox.local(_USER)
     needed = dict.fromkeys(each for name in names for each in (name, NEEDED.get(name)) if each is not None)
     kinds = {name: kind for name in needed if name != autoscaler.NAME for kind in all_kinds(frameworks=(name,))}
-    prepared = {name: _operator_of(kind, user, sandbox.clock) for name, kind in kinds.items()}
+    prepared = {name: _operator_of(name, kind, user, sandbox.clock) for name, kind in kinds.items()}
     definitions = [definition(kind) for kind in kinds.values()]
     if autoscaler.NAME in needed:  # Sluice does not queue this kind, it uses it
         prepared[autoscaler.NAME] = autoscaler.Autoscaler(user, sandbox.clock)
@@ -107,11 +107,11 @@ async def serve_kinds(sandbox: Sandbox, names: Iterable[str], *, operators: bool
         yield
 
 
-def _operator_of(kind: Kind, user: LocalClient, clock: Clock) -> Controller[tuple[str, str]]:
+def _operator_of(name: str, kind: Kind, user: LocalClient, clock: Clock) -> Controller[tuple[str, str]]:
     """Return the simulated operator of a kind. Raises SandboxError if there is none."""
     grouped = _OF_GROUPED_KINDS.get((kind.group, kind.kind))
     if grouped is not None:
         return grouped(user, clock)
-    if isinstance(kind, DeclaredKind):
-        return operator(user, clock, kind)
+    if (by_form := described(name)) is not None:
+        return operator(user, clock, by_form)
     raise SandboxError(f"The sandbox has no operator for {kind.kind} of {kind.group or 'the core group'}.")

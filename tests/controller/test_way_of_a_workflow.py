@@ -110,7 +110,9 @@ def test_pod_set_of_workflow_includes_inline_templates_affinity_and_priority():
     (pod_set,) = WORKFLOW.pod_sets(obj, NamespaceContext())
     assert (pod_set.count, pod_set.requests["cpu"]) == (4, 3000)
     assert pod_set.affinity is not None
-    assert WORKFLOW.status(obj, deleting=False).pod_priority_class == "high"
+    obj["metadata"] |= {"namespace": "team-a", "uid": "u-1", "resourceVersion": "7"}
+    obj["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    assert WORKFLOW.observe(obj).pod_priority_class == "high"
 
 
 @pytest.mark.costly

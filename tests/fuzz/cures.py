@@ -65,7 +65,7 @@ CURES: tuple[Cure, ...] = (
         "quota",
         (
             (
-                "admission/kinds/common.py",
+                "admission/kinds/base.py",
                 'return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue',
                 'return "" if metadata.get("ownerReferences") else queue',
             ),

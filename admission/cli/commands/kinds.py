@@ -12,7 +12,7 @@ from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
-from admission.kinds import DeclaredKind, NamespaceContext, all_kinds, check_metadata, parse_form
+from admission.kinds import Conventions, DeclaredKind, NamespaceContext, check_metadata, parse_form
 from admission.kinds.definitions import differences
 from admission.kinds.registry import rights_beside, verbs
 from admission.model.errors import InvalidObject, Misconfigured
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from admission.kinds import Form, Kind, Kinds, Object
+    from admission.kinds import Form, Kinds, Object
     from admission.model.workload import PodSet
 
 _SERVER_METADATA: Final = {
@@ -76,7 +76,7 @@ def check(file: Path, example: Path | None, crd: Path | None) -> None:
     print_line(f"{file}: {form.name}, gated by {'.'.join(form.suspend)}")
     if example is None:
         return
-    (kind,) = all_kinds(frameworks=(), own=[form])
+    kind = DeclaredKind(Conventions(), form)
     obj = _document(example)
     if obj.get("kind") != form.kind or str(obj.get("apiVersion", "")).rpartition("/")[0] != form.group:
         raise CommandError(f"{example}: is a {obj.get('apiVersion')} {obj.get('kind')}, not a {form.name}")
@@ -175,9 +175,8 @@ def _pod_count(pod_set: PodSet) -> str:
     return f"{pod_set.count}" if pod_set.min_count is None else f"{pod_set.min_count} to {pod_set.count}"
 
 
-def _preview(kind: Kind, obj: Object) -> Iterator[str]:
+def _preview(kind: DeclaredKind, obj: Object) -> Iterator[str]:
     """Yield lines about queue, gate, pod sets and status of an object. Raises CommandError if it cannot be queued."""
-    assert isinstance(kind, DeclaredKind), kind
     observed = kind.observe(obj)
     yield f"queue: {observed.queue or 'none'}"
     gate = kind.gate(obj)

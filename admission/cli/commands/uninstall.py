@@ -295,7 +295,8 @@ def _read(path: str, kind: Kind, obj: Object, original: Object) -> MarkedObject:
         observed = kind.observe(obj)
         # The webhook notes in an annotation how many more pods a running object is to get; a waiting one has them in
         # its spec.
-        scale_up = kind.scale_patch(obj, dict.fromkeys(scaling.scale_request(obj), UNLIMITED))
+        request = dict.fromkeys(scaling.scale_request(obj), UNLIMITED)
+        scale_up = [] if kind.scaling is None else kind.scaling.scale_patch(obj, request)
         # The items of an MCAD AppWrapper are created by Sluice or MCAD only: unsuspended it would not run.
         waits = observed.suspended and observed.finished is None and not (holds_items(kind) and is_legacy(obj))
         return MarkedObject(
@@ -305,7 +306,9 @@ def _read(path: str, kind: Kind, obj: Object, original: Object) -> MarkedObject:
             original,
             resume=[*scale_up, *(kind.resume_patch(obj) if waits else ())],
             is_stopped=waits and _is_stopped(kind, obj, observed),
-            restoration=kind.restore_patch(obj, original) if waits and original else None,
+            restoration=kind.suspension.restore_patch(obj, original)
+            if waits and original and kind.suspension
+            else None,
         )
     except Exception as error:  # noqa: BLE001  one object that cannot be read must not keep others from being restored
         print_line(f"cannot be read, and is not unsuspended: {path}: {cause(error)}", err=True)
@@ -368,15 +371,15 @@ class _NotRestored(Exception):
 
 async def _restore(client: Client, marked: MarkedObject) -> MarkedObject:
     """Restore a stopped object as it was before its start, and read it again. Raises _NotRestored."""
-    if (patch := marked.restoration) is None:
+    if (patch := marked.restoration) is None or (suspension := marked.kind.suspension) is None:
         return marked
     try:
         try:
             obj = await _send(client, marked.path, patch)
         except Invalid:  # before Kubernetes 1.36 a Job's template may change only after its start time was cleared
-            cleared = marked.kind.clear_start_time_patch(marked.object)
+            cleared = suspension.clear_start_time_patch(marked.object)
             obj = await client.patch(f"{marked.path}/status", cleared)
-            patch = marked.kind.restore_patch(obj, marked.original)
+            patch = suspension.restore_patch(obj, marked.original)
             obj = obj if patch is None else await _send(client, marked.path, patch)
     except (Conflict, Invalid) as error:
         raise _NotRestored(str(error)) from error

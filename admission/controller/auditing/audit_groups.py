@@ -13,7 +13,6 @@ from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import group_state, member_of
 from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.kinds.base import POD
-from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod_group import PodGroupKind
@@ -62,8 +61,8 @@ class AuditedGroups:
 
     def take(self, kind: Kind, obj: Object) -> bool:
         """Add an object if it is a pod of a group or an owner of such pods; return whether it is."""
-        if isinstance(kind, GroupedKind):
-            self._owners.take(kind, obj)
+        if kind.grouping is not None:
+            self._owners.take(kind.grouping, obj)
             return True
         metadata = obj["metadata"]
         if self._kind is None or (kind.group, kind.kind) != POD or metadata["uid"] in self._records:

@@ -88,7 +88,7 @@ class AuditSources:
                     if uid in records and not seen.suspended and seen.finished is None and is_misplaced(kind, uid, obj):
                         misplaced.add(uid)
                     if uid not in records and (claimed := claimed_owner(kind, obj, self._kinds)) is not None:
-                        claims[uid] = claimed[1]["uid"]
+                        claims[uid] = claimed.reference["uid"]
             except Exception as error:  # noqa: BLE001  a faulty object must not end the audit of all others
                 log.error("workload %s cannot be compared: %s", uid, cause(error))
         of_groups = {seen.observed.uid: seen for seen in groups.groups()}

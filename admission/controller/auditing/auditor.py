@@ -24,6 +24,7 @@ from admission.controller.auditing.audit_sources import (
 )
 from admission.controller.auditing.comparison import Repair
 from admission.controller.state.inbox import Due, ObjectsChanged
+from admission.kinds.abilities import restored
 from admission.model.errors import ClusterError, Misconfigured, StoreError
 from admission.store.records import State
 
@@ -186,7 +187,7 @@ class Auditor:
             return False
         if kind.rendered_by is not None:
             obj = tracked.object or obj  # the object itself does not contain its pods
-        base = kind.restored(obj, record.original)
+        base = restored(kind, obj, record.original)
         try:
             patch, _ = kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
             return _placement(kind, json_patch(base, patch)) != _placement(kind, obj)

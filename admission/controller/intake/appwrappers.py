@@ -20,7 +20,7 @@ from admission.controller.intake.appwrapper_pods import AppWrapperPods, is_unfin
 from admission.controller.intake.appwrapper_status import COMPLETED, FAILED, STATUS_FIELDS, dispatched_status
 from admission.kinds import paths
 from admission.kinds.children import controller_of
-from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
+from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.mcad import is_legacy, items
 from admission.kinds.registry import api_root, holds_items
 from admission.model.errors import ClusterError, Misconfigured
@@ -154,7 +154,6 @@ class AppWrapperItems:
             self._forget(uid)
             return
         kind, obj = self._known[uid]
-        assert isinstance(kind, DeclaredKind)
         status = obj.get("status") or {}
         if "deletionTimestamp" in obj["metadata"] or status.get("queuejobstate") in (COMPLETED, FAILED):
             return
@@ -163,7 +162,7 @@ class AppWrapperItems:
         except Misconfigured:
             return  # misconfigured, so never admitted; the workload has the message
         pods = self._pods.observed(uid)
-        if kind.gated_by.is_closed(obj) or not kind.queue_name(obj):
+        if not kind.gate(obj) or not kind.queue_name(obj):
             if (status.get("isdispatched") or pods) and not await self._delete_all(obj, wrapped):
                 self._retry(uid)
                 return

@@ -14,7 +14,6 @@ from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.events import Reference
 from admission.controller.intake.served import served_versions
 from admission.kinds.base import MANAGED, POD
-from admission.kinds.grouped import GroupedKind
 from admission.kinds.not_queued import NotQueued, not_queued
 from admission.kinds.registry import api_root
 from admission.model.errors import ClusterError, StoreError
@@ -91,7 +90,7 @@ class NotQueuedObjects:
             self._told.discard(change.uid)
             return
         # Of other objects the queue label alone decides.
-        may_be = isinstance(kind, GroupedKind) or obj["metadata"]["namespace"] in kind.conventions.excluded_namespaces
+        may_be = kind.grouping is not None or obj["metadata"]["namespace"] in kind.conventions.excluded_namespaces
         if may_be and (found := not_queued(kind, obj, is_on=True, known=self._known)) is not None:
             self._observed[change.uid] = kind, found
 

@@ -19,7 +19,6 @@ from admission.kinds.added_labels import ADDED_LABELS, annotation_value
 from admission.kinds.base import DEFAULT_QUEUE
 from admission.kinds.children import controller_of
 from admission.kinds.declared import workload_of
-from admission.kinds.grouped import GroupedKind
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ class UnqueuedObjects:
 def _read(kind: Kind, obj: Object) -> _Unqueued | None:
     """Return an object that could be queued and is not; None if it is queued, finished, being deleted or excluded."""
     metadata = obj["metadata"]
-    if isinstance(kind, GroupedKind) or kind.queue_name(obj) or "deletionTimestamp" in metadata:
+    if kind.grouping is not None or kind.queue_name(obj) or "deletionTimestamp" in metadata:
         return None
     labels = {**(metadata.get("labels") or {}), **_label(kind)}
     if not kind.queue_name({**obj, "metadata": {**metadata, "labels": labels}}):

@@ -22,8 +22,7 @@ from admission.controller.state.inbox import ContextChanged, KindListed, Objects
 from admission.controller.state.lag import WatchLag
 from admission.controller.state.tracked import StoredObject, packed
 from admission.kinds.children import claimed_owner, rendered_owner
-from admission.kinds.group_sizes import GroupSizeKind
-from admission.kinds.grouped import GroupedKind, belongs_to_groups
+from admission.kinds.grouped import belongs_to_groups
 from admission.model.devices import DeviceRules
 from admission.model.errors import ClusterError
 
@@ -233,7 +232,7 @@ class ClusterWatches:
         kind = next((each for each, one in self._objects.items() if one is informer), None)
         if kind is None or informer.failure is None or (kind.group, kind.kind) == ("batch", "Job"):
             return False
-        is_dispensable = isinstance(kind, GroupSizeKind) or isinstance(informer.failure, NotFound)
+        is_dispensable = (kind.group, kind.kind) in self.kinds.sizes or isinstance(informer.failure, NotFound)
         return is_dispensable or self._cannot_list(kind, informer)
 
     def _check_synced(self) -> None:
@@ -305,8 +304,8 @@ class ClusterWatches:
 
     def _is_relevant(self, kind: Kind, obj: Object) -> bool:
         try:
-            if isinstance(kind, GroupedKind):
-                return kind.has_grouped_pods(obj)
+            if kind.grouping is not None:
+                return kind.grouping.has_grouped_pods(obj)
             # Finished pods of a group count for its total.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True

@@ -40,6 +40,7 @@ from admission.controller.workloads.child_requests import Child, ChildRequests, 
 from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPods
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
+from admission.kinds.base import is_watched
 from admission.kinds.children import Part, claimed_owner, controller_of, rendered_owner
 from admission.kinds.declared import workload_of
 from admission.model import child_sentences
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
     from admission.kinds.base import Kind, Object, Observed
-    from admission.kinds.children import Claim
+    from admission.kinds.children import ClaimedOwner
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class Children:
         if uid in self._by_owner:
             self._owner_changed(kind, obj)
 
-    def _process_child(self, kind: Kind, obj: Object, claimed: Claim) -> bool:
+    def _process_child(self, kind: Kind, obj: Object, claimed: ClaimedOwner) -> bool:
         """Process a version of a child; return whether it is part of its owner, and so no workload of its own."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
@@ -169,9 +170,9 @@ class Children:
             self._remove_child(uid)
             return False
         child = self._children.get(uid)
-        if child is None or child.owner != claimed[1]["uid"]:
+        if child is None or child.owner != claimed.reference["uid"]:
             self._remove_child(uid)
-            child = self._children[uid] = Child(kind, b"", "", str(claimed[1]["uid"]))
+            child = self._children[uid] = Child(kind, b"", "", str(claimed.reference["uid"]))
             self._by_owner[child.owner].add(uid)
         elif is_older(seen.resource_version, child.version):
             kind, obj = child.kind, child.object
@@ -182,7 +183,8 @@ class Children:
             not seen.deleting and (is_starting or not seen.suspended),
             metadata["creationTimestamp"],
         )
-        if child.was_part and child.runs and (patch := kind.confine_patch(obj)):
+        scaling = kind.scaling
+        if child.was_part and child.runs and scaling is not None and (patch := scaling.confine_patch(obj)):
             self._child_requests.change(seen, patch)
         if self._registry.get(uid) is None:
             self._limit(child, seen, obj, claimed)
@@ -216,14 +218,14 @@ class Children:
         found = [tracked for uid in uids if (tracked := self._registry.get(uid)) is not None]
         return any(each.holds_quota and self._kinds.of(each.record.workload) is None for each in found)
 
-    def _limit(self, child: Child, seen: Observed, obj: Object, claimed: Claim) -> None:
+    def _limit(self, child: Child, seen: Observed, obj: Object, claimed: ClaimedOwner) -> None:
         """Set the pods of a running child back to those that its owner was admitted with.
 
         No webhook sees a child without a queue label outside managed namespaces. Without a version of it that had no
         more (after a restart), a Job without that label gets the most pods with which it is part of its owner; another
         child is suspended, until its user edits it. With the label it is a workload of its own then.
         """
-        if seen.kind.ends_by_deletion:
+        if (scaling := seen.kind.scaling) is None:
             return
         tracked = self._registry.get(child.owner)
         generation = None if tracked is None or tracked.seen is None else tracked.seen.generation
@@ -237,7 +239,7 @@ class Children:
         context, held = self._context.of_namespace(seen.namespace), self._held(child.owner)
 
         def part(version: Object) -> Part:
-            return claimed.kind.part(owner, seen.kind, version, context, held, was_part=child.was_part)
+            return claimed.ownership.part(owner, seen.kind, version, context, held, was_part=child.was_part)
 
         found = part(obj)
         child.is_beyond = found is Part.MORE and not seen.suspended
@@ -250,12 +252,12 @@ class Children:
         elif child.is_beyond:
             owner_name = f"{claimed.kind.kind} {owner['metadata']['name']}"
             within = orjson.loads(child.within) if child.within else _fewer(obj, part)
-            patch = [] if within is None else seen.kind.limit(obj, within)[0]
+            patch = [] if within is None else scaling.limit(obj, within)[0]
             self._child_requests.set_back(child, seen, obj, patch, child_sentences.more_than_owner_holds(owner_name))
 
     def _count(self, child: Child, seen: Observed, *, runs: bool) -> None:
         """Have the workload of a child that scales by itself hold quota for the pods that the child has."""
-        if not seen.kind.scales or self._registry.get(child.owner) is None:
+        if seen.kind.scaling is None or not seen.kind.scaling.grows or self._registry.get(child.owner) is None:
             return
         counts = seen.counts if runs and not seen.suspended and not seen.deleting else ()
         has_changed = self._renderings.count(seen.uid, child.owner, counts)
@@ -268,8 +270,10 @@ class Children:
         `counts`: pods for which quota is reserved, by pod set.
         """
         for uid in self._by_owner.get(owner, ()):
-            child = self._children[uid]
-            if child.runs and child.was_part and (patch := child.kind.scale_patch(child.object, counts)):
+            child, scaling = self._children[uid], self._children[uid].kind.scaling
+            if not child.runs or not child.was_part or scaling is None:
+                continue
+            if patch := scaling.scale_patch(child.object, counts):
                 self._child_requests.change(child.kind.observe(child.object), patch)
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
@@ -323,7 +327,7 @@ class Children:
             self._fetched_owners[uid] = StoredObject(kind, packed(result))
             self._recheck_children(uid)
         self.object_returned(kind, result)
-        if not kind.is_watched(result) and not self._sender.is_busy(uid):
+        if not is_watched(kind, result) and not self._sender.is_busy(uid):
             self._sender.label(kind, self._target(kind, result["metadata"], result["metadata"]["namespace"]))
 
     def object_deleted(self, uid: str) -> None:
@@ -372,7 +376,7 @@ class Children:
         claimed = claimed_owner(kind, obj, self._kinds) if owners else None
         if claimed is None:
             return Verdict.WORKLOAD
-        owner_kind, reference = claimed
+        owner_kind, ownership, reference = claimed
         uid = reference["uid"]
         owner, verdict = self._owner(owner_kind, uid, owners)
         is_unread = uid not in self._fetched_owners and self._registry.get(uid) is None
@@ -388,7 +392,7 @@ class Children:
         )
         was_part = child is not None and child.was_part
         held = self._held(uid) or (child.accepted if child is not None else {})
-        part = owner_kind.part(owner, kind, obj, context, held, was_part=was_part)
+        part = ownership.part(owner, kind, obj, context, held, was_part=was_part)
         if child is not None and part not in (Part.NONE, Part.MORE):
             child.was_part = True
             if not child.accepted and uid in self._children:

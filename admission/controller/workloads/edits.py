@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.context import read
 from admission.controller.workloads import scaling
+from admission.kinds.abilities import restored
 from admission.model.errors import Misconfigured
 from admission.store.records import State
 
@@ -29,12 +30,12 @@ def is_edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | No
         if before is None or tracked.record.checks_pending:  # with pending checks it is stopped, and not started yet
             return is_violated
         return is_violated or not _is_unchanged(seen.kind, before, obj, original, environment)
-    restored = seen.kind.restored(obj, original)
+    suspension, without = seen.kind.suspension, restored(seen.kind, obj, original)
     # An object that still carries its start is resumed with the number of pods that it has.
-    if restored is not obj and scaling.exceeds(tracked, seen):
+    if without is not obj and scaling.exceeds(tracked, seen):
         return True
-    now = read(environment.kinds, seen, restored, environment.context, former=tracked.record.workload)
-    is_complete = restored is obj or seen.kind.is_as_started(obj, original)
+    now = read(environment.kinds, seen, without, environment.context, former=tracked.record.workload)
+    is_complete = without is obj or suspension is None or suspension.is_as_started(obj, original)
     return (
         now.fault != ""
         or not is_complete
@@ -47,7 +48,7 @@ def _is_unchanged(kind: Kind, before: Object, obj: Object, original: Object, env
 
     Both versions are read with the present limits of the namespace: a changed LimitRange must not stop running objects.
     """
-    if not kind.is_as_started(obj, original):
+    if kind.suspension is not None and not kind.suspension.is_as_started(obj, original):
         return False
     context = environment.context.of_namespace(obj["metadata"]["namespace"])
     had, has = (_pods(kind, each, original, context) for each in (before, obj))
@@ -67,7 +68,7 @@ def _is_unchanged(kind: Kind, before: Object, obj: Object, original: Object, env
 def _pods(kind: Kind, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
     """Return the object's pod sets without what its start injected; None: they cannot be read."""
     try:
-        return kind.pod_sets(kind.restored(obj, original), context)
+        return kind.pod_sets(restored(kind, obj, original), context)
     except Misconfigured:
         return None
 

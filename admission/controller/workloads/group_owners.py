@@ -17,7 +17,6 @@ from admission.controller.workloads.group_plan import role_leaf
 from admission.controller.workloads.group_trees import Assignment, Gang, GroupTrees, Place
 from admission.kinds.base import HOLD, SUBMITTED_BY, SUBMITTER_GROUPS, TERMS
 from admission.kinds.foreign_groups import COMPOSITE, NATIVE, POD_GROUP, TASK_GROUPS, GroupSize
-from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import role_of
 from admission.model import child_sentences
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.group_trees import GroupState
     from admission.kinds.base import Object
     from admission.kinds.foreign_groups import Declared
+    from admission.kinds.group_sizes import GroupSizeKind
     from admission.kinds.registry import Kinds
 
 _Key: TypeAlias = tuple[GroupedKind, str, str]
@@ -114,7 +114,7 @@ class GroupOwners:
 
     def __init__(self, kinds: Kinds, state: Callable[[str, str], GroupState]) -> None:
         """`state`: returns the state of the group with a namespace and name."""
-        self._kinds = [kind for kind in kinds if isinstance(kind, GroupedKind)]
+        self._kinds = [kind.grouping for kind in kinds if kind.grouping is not None]
         self._sizes = kinds.sizes
         self._state_of = state
         self._trees = GroupTrees(lambda: kinds.is_served(NATIVE, COMPOSITE))
@@ -154,8 +154,8 @@ class GroupOwners:
 
     def _size_changed(self, key: _Key, obj: Object | None) -> None:
         """Note the change of an object that gives the size of a group; `obj` None: it was deleted."""
-        kind, namespace, name = key
-        if not isinstance(kind, GroupSizeKind):
+        named, namespace, name = key
+        if (kind := self._sizes.get((named.group, named.kind))) is None:
             return
         self.touched.add((namespace, name))
         if kind.group == NATIVE and kind.kind in (POD_GROUP, COMPOSITE):

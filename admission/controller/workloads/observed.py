@@ -237,8 +237,10 @@ def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
 
     Only a start injects and unsuspends in one request; a user may add the same fields to a suspended object.
     """
-    original = tracked.record.original
-    return original is not None and (not seen.suspended or tracked.came_late) and seen.kind.carries(obj, original)
+    original, suspension = tracked.record.original, seen.kind.suspension
+    if original is None or suspension is None:
+        return False
+    return (not seen.suspended or tracked.came_late) and suspension.carries(obj, original)
 
 
 def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment) -> Reading:

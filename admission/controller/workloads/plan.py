@@ -80,7 +80,8 @@ def step_of(tracked: Tracked, seen: Observed) -> Step:
 def desired(tracked: Tracked, seen: Observed, step: Step, flavors: Mapping[str, ResourceFlavor]) -> Due:
     """Return what is due for the object of a workload that is no pod group, in its next step."""
     target = reference(tracked.record.workload)
-    if step is Step.STOP and seen.kind.ends_by_deletion:
+    suspension = seen.kind.suspension
+    if step is Step.STOP and suspension is None:
         return Write(target, None)
     start = tracked.start_patch
     if step is Step.START and start is not None and start.resource_version == seen.resource_version:
@@ -92,12 +93,12 @@ def desired(tracked: Tracked, seen: Observed, step: Step, flavors: Mapping[str, 
     match step:
         case Step.START:
             return _start(tracked, seen, obj, flavors)
-        case Step.STOP:
-            return Write(target, seen.kind.stop_patch(obj))
+        case Step.STOP if suspension is not None:
+            return Write(target, suspension.stop_patch(obj))
         case Step.RESTORE if (patch := _restoration(tracked, seen, obj)) is not None:
             return Write(target, patch)
         case Step.WAIT:
-            scaled = seen.kind.scale_patch(obj, counts)
+            scaled = [] if seen.kind.scaling is None else seen.kind.scaling.scale_patch(obj, counts)
             return Write(target, scaled) if scaled else ScaleUp(counts)
         case _:
             return None
@@ -108,8 +109,9 @@ def _start(tracked: Tracked, seen: Observed, obj: Object, flavors: Mapping[str, 
     record = tracked.record
     assert record.admission is not None, record
     target = reference(record.workload)
-    if _restoration(tracked, seen, obj) is not None:  # it was started before, and suspended by its user
-        return Write(target, seen.kind.resume_patch(obj)) if seen.kind.may_resume(obj) else None
+    suspension = seen.kind.suspension
+    if suspension is not None and _restoration(tracked, seen, obj) is not None:  # it was started, then suspended
+        return Write(target, seen.kind.resume_patch(obj)) if suspension.may_resume(obj) else None
     try:
         start = StartPatch.of(seen, obj, record.admission, flavors, updates=tracked.updates)
     except Misconfigured as error:
@@ -121,8 +123,8 @@ def _start(tracked: Tracked, seen: Observed, obj: Object, flavors: Mapping[str, 
 
 
 def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object] | None:
-    original = tracked.record.original
-    return None if original is None else seen.kind.restore_patch(obj, original)
+    original, suspension = tracked.record.original, seen.kind.suspension
+    return None if original is None or suspension is None else suspension.restore_patch(obj, original)
 
 
 # --- pods of a group
@@ -179,7 +181,8 @@ def stopped_child(seen: Observed, obj: Object) -> list[Object]:
 
     Its controller has started it once, and may not do so again: the annotation has Sluice start it later.
     """
-    return [*seen.kind.stop_patch(obj), *_annotated(obj, {START_WITH_OWNER: "true"})]
+    stop = [] if seen.kind.suspension is None else seen.kind.suspension.stop_patch(obj)
+    return [*stop, *_annotated(obj, {START_WITH_OWNER: "true"})]
 
 
 def starts_with_owner(obj: Object) -> bool:

@@ -34,8 +34,6 @@ from admission.controller.workloads.group_updates import GroupUpdates
 from admission.controller.workloads.triggers import LeftQueue, ObjectDeleted
 from admission.kinds.base import POD
 from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
-from admission.kinds.group_sizes import GroupSizeKind
-from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
 from admission.kinds.pod_group import PodGroupKind
 from admission.model import child_sentences
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.group_trees import GroupState
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Conventions, Kind, Object
+    from admission.kinds.grouped import GroupedKind
     from admission.kinds.limits import NamespaceContext
 
 
@@ -65,7 +64,7 @@ class PodGroups:
         """None if pods are not queued: then there are no groups."""
         self._inbox = inbox
         self._listed = listed
-        grouped = [*(kind for kind in self._kinds if isinstance(kind, GroupedKind)), *self._kinds.sizes.values()]
+        grouped = [*(kind for kind in self._kinds if kind.grouping is not None), *self._kinds.sizes.values()]
         self.kinds = {POD, *((kind.group, kind.kind) for kind in grouped)}
         """API group and kind of objects that may be pods in groups, owners of groups, or give the size of groups."""
         self._owners = GroupOwners(self._kinds, self._state_of)
@@ -84,9 +83,9 @@ class PodGroups:
     def take(self, kind: Kind, obj: Object) -> bool:
         """Process an object if it is a pod in a group or an owner of such pods; return whether it is."""
         metadata = obj["metadata"]
-        if isinstance(kind, GroupedKind):
-            self._owners.take(kind, obj)
-            self._owner_changed(kind, metadata["namespace"], metadata["name"])
+        if (grouping := kind.grouping) is not None:
+            self._owners.take(grouping, obj)
+            self._owner_changed(grouping, metadata["namespace"], metadata["name"])
             return True
         uid = metadata["uid"]
         if self._kind is None or (kind.group, kind.kind) != POD or self._registry.get(uid) is not None:
@@ -143,7 +142,7 @@ class PodGroups:
 
     def _owner_changed(self, kind: GroupedKind, namespace: str, name: str) -> None:
         """Enqueue the groups of an owner; objects that only give the size of groups: see `_enqueue_changed`."""
-        if isinstance(kind, GroupSizeKind):
+        if (kind.group, kind.kind) in self._kinds.sizes:
             return
         if kind.owner_of(name) == name:
             self._updates.enqueue((namespace, name))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from admission.controller.state.tracked import StoredObject
     from admission.kinds.base import Kind, Object, PodCount
-    from admission.kinds.children import Claim
+    from admission.kinds.children import ClaimedOwner
     from admission.kinds.registry import Kinds
 
 
@@ -49,7 +49,7 @@ class Renderings:
         self._numbers: dict[str, tuple[str, dict[str, list[int]]]] = {}
         """By uid of the owner: uid of the child whose numbers count, and these (see `NUMBERS`)."""
 
-    def note(self, kind: Kind, obj: Object, claimed: Claim | None) -> str:
+    def note(self, kind: Kind, obj: Object, claimed: ClaimedOwner | None) -> str:
         """Process a new version of an object; return the uid of the owner to reconcile because of it, or "".
 
         `claimed`: the owner that its owner references name.

@@ -19,6 +19,7 @@ from admission.controller.workloads.triggers import (
     StopRefused,
 )
 from admission.engine.vocabulary import PODS_UNSCHEDULED
+from admission.kinds.base import is_watched
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.text import clean
@@ -107,12 +108,12 @@ class Requests:
             self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
-        elif seen.kind.is_composed and step is Step.START:
+        elif self._kinds.is_composed(tracked.record.workload) and step is Step.START:
             try:
                 self._group_requests.start(tracked)
             except Misconfigured as error:
                 self._handle(tracked, StartImpossible(seen.generation, str(error)))
-        elif seen.kind.is_composed and step is Step.STOP:
+        elif self._kinds.is_composed(tracked.record.workload) and step is Step.STOP:
             self._group_requests.stop(tracked)
         elif isinstance(due := desired(tracked, seen, step, self._environment.context.flavors), Write):
             self._sender.send(step, due)
@@ -172,7 +173,7 @@ class Requests:
     def _restore_label(self, uid: str, kind: Kind, obj: Object) -> None:
         """Restore the label by which the object is watched, if it was removed."""
         tracked = self._state.registry.get(uid)
-        if tracked is not None and not self._sender.is_busy(uid) and not kind.is_watched(obj):
+        if tracked is not None and not self._sender.is_busy(uid) and not is_watched(kind, obj):
             self._sender.label(kind, reference(tracked.record.workload))
 
     def read(self, tracked: Tracked) -> None:
@@ -232,9 +233,10 @@ class Requests:
     def _is_refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
         """Return whether the API server refuses the change for good; the consequence is then handled."""
         refused = isinstance(error, Invalid) and bool(error.status.get("details"))
-        if refused and seen.started and step in (Step.START, Step.RESTORE) and tracked.attempts == 1:
+        suspension = seen.kind.suspension if seen.started and step in (Step.START, Step.RESTORE) else None
+        if refused and suspension is not None and tracked.attempts == 1:
             # Before Kubernetes 1.36 a Job's template may change only after its start time was cleared.
-            cleared = Write(reference(tracked.record.workload), seen.kind.clear_start_time_patch(obj), "status")
+            cleared = Write(reference(tracked.record.workload), suspension.clear_start_time_patch(obj), "status")
             self._sender.send(Step.WAIT, cleared)
             return True
         if refused and step is Step.START:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.apimachinery.patches import merge_patch
-from admission.kinds import all_kinds, paths
-from admission.kinds.declared import DeclaredKind
+from admission.kinds import described, paths
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, is_over, owner_reference
 
 if TYPE_CHECKING:
+    from admission.kinds.declared import DeclaredKind
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
@@ -198,8 +198,8 @@ class AppWrapperController(Controller[tuple[str, str]]):
         group, kind = wrapped["apiVersion"].rpartition("/")[0], wrapped["kind"]
         if kind not in _INFERRED:
             return []
-        found = all_kinds(frameworks=(f"{group}/{kind.lower()}",)).get(group, kind)
-        assert isinstance(found, DeclaredKind)
+        found = described(f"{group}/{kind.lower()}")
+        assert found is not None, wrapped
         return [{"path": f"template.{place.path}", "replicas": place.pods} for place in found.places(wrapped)]
 
     def _with(self, status: Object, conditions: Any, **fields: str) -> Object:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from admission.cli.commands.import_kueue.plan import Action, Entry
 from admission.controller.state.context import read
 from admission.controller.state.workload_change import ADMITTED, DEACTIVATED, QUOTA_RESERVED
+from admission.kinds.abilities import restored
 from admission.kinds.base import KUEUE
 from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject, InvalidQuantity
@@ -214,7 +215,7 @@ def _takeover(
         raise _Refused("spec.podSets: a Job must have exactly one; Sluice will stop and queue it")
     pod_set, assignment = pod_sets[0], assignments[0]
     original = _original(job, pod_set, assignment)
-    reading = read(kinds, observed, observed.kind.restored(job, original), found.context)
+    reading = read(kinds, observed, restored(observed.kind, job, original), found.context)
     if reading.fault:
         raise _Refused(f"{reading.fault}; Sluice will stop it")
     admission = Admission(status["admission"]["clusterQueue"], (_assignment(assignment, pod_set),))
