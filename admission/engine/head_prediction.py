@@ -244,7 +244,7 @@ def _firsts(queue: ClusterQueue) -> list[Item] | None:
     """Return the first pending workload of each shape, in queue order; None if one of them has to be nominated."""
     pending = queue.pending
     best_effort = queue.spec.queueing_strategy == "BestEffortFIFO" and queue.strict_after is None
-    if not best_effort or pending.sticky or pending.usage is not None:
+    if not best_effort or pending.sticky or pending.order is not None:
         return None
     firsts = pending.firsts()
     for item in firsts or ():

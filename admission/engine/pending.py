@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from admission.engine.pending_item import Bucket, BucketKey
+from admission.engine.pending_item import Bucket, BucketKey, sharer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from admission.engine.pending_item import Item, LocalQueueKey, Rank, Shape
+    from admission.engine.policies.contract import Order
 
 Entry = tuple[int, float, str, "Item"]
 """A rank, followed by the workload that has it."""
@@ -93,13 +94,14 @@ class Ranking:
 class Pending:
     """The pending workloads of one ClusterQueue.
 
-    Ordered by: the sticky preemptor first; LocalQueue with the least usage, if a policy orders; priority, highest
-    first; waiting since; uid. Each is active or inadmissible, with its shape or on its own (`make_one_inadmissible`).
+    Ordered by: the sticky preemptor first; LocalQueue or user with the least usage, if a policy orders; priority,
+    highest first; waiting since; uid. Each is active or inadmissible, with its shape or on its own
+    (`make_one_inadmissible`).
     """
 
     def __init__(self) -> None:
-        self.usage: Callable[[LocalQueueKey], float] | None = None
-        """A policy's key for LocalQueues, least first; None: LocalQueues do not affect the order."""
+        self.order: Order | None = None
+        """A policy's order of LocalQueues or users; None: they do not affect the order."""
         self.sticky = ""
         """Uid of the sticky preemptor, which stays first until it is admitted; "" if none (BestEffortFIFO only)."""
         self.overdue: Item | None = None
@@ -120,14 +122,16 @@ class Pending:
         self._rankings: dict[LocalQueueKey, Ranking] = {}
         """The same for each LocalQueue."""
 
-    def order_by(self, usage: Callable[[LocalQueueKey], float] | None) -> None:
-        """Set or remove the policy's key for LocalQueues; rebuilds the buckets if that changes the order."""
-        if usage is self.usage or (usage is not None and self.usage is not None):
+    def order_by(self, order: Order | None) -> None:
+        """Set or remove the policy's order; rebuilds the buckets if that changes them."""
+        before, self.order = self.order, order
+        if (before and before.by_user) is (order and order.by_user):
             return
+        self.order = before
         items = [item for item in self.by_uid.values() if item.bucket is not None]
         for item in items:
             self._take(item)
-        self.usage = usage
+        self.order = order
         for item in items:
             self.add(item)
 
@@ -189,8 +193,8 @@ class Pending:
         ranking.add(entry)
 
     def _bucket(self, item: Item) -> Bucket:
-        local_queue = None if self.usage is None else item.local_queue
-        key = BucketKey(item.accepted, item.rank_priority, local_queue)
+        sharer = None if self.order is None else sharer_of(item.workload, by_user=self.order.by_user)
+        key = BucketKey(item.accepted, item.rank_priority, sharer)
         buckets = self._buckets.setdefault(item.shape, {})
         bucket = buckets.get(key)
         if bucket is None:
@@ -200,7 +204,7 @@ class Pending:
 
     def _set_front(self, bucket: Bucket, item: Item | None) -> None:
         bucket.front = item
-        if item is not None and self.usage is None:
+        if item is not None and self.order is None:
             heappush(self._order, (*item.rank, next(self._tokens), item, item.token))
 
     def remove(self, uid: str) -> None:
@@ -255,8 +259,8 @@ class Pending:
         sticky = self.by_uid.get(self.sticky) if self.sticky else None
         if sticky is not None and sticky.bucket is not None and not sticky.bucket.inadmissible:
             return sticky
-        if self.usage is not None:
-            return self._least_used(self.usage)
+        if self.order is not None:
+            return self._least_used(self.order)
         order = self._order
         while order:
             *_, item, token = order[0]
@@ -266,11 +270,11 @@ class Pending:
             heappop(order)
         return None
 
-    def _least_used(self, usage: Callable[[tuple[str, str]], float]) -> Item | None:
+    def _least_used(self, order: Order) -> Item | None:
         fronts = [bucket.front for bucket in self._all() if bucket.front is not None]
 
         def rank(item: Item) -> tuple[float, Rank]:
-            return usage(item.local_queue), item.rank
+            return order.usage(sharer_of(item.workload, by_user=order.by_user)), item.rank
 
         return min(fronts, key=rank, default=None)
 
@@ -375,7 +379,7 @@ class Pending:
         return list(self._all())
 
     def active(self) -> list[Item]:
-        """Return the active workloads in queue order, without regard to the usage of LocalQueues."""
+        """Return the active workloads in queue order, without regard to the usage by which they are ordered."""
         items = [item for bucket in self._all() if not bucket.inadmissible for item in bucket.items()]
         return sorted(items, key=lambda item: (item.uid != self.sticky, *item.rank))
 

@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 LocalQueueKey = tuple[str, str]
 """(namespace, name)."""
 
+SharerKey = tuple[str, str]
+"""Whose usage orders workloads of a ClusterQueue: a `LocalQueueKey`, or a user, after an empty text."""
+
 Rank = tuple[int, float, str]
 """(negated priority, waiting since, uid): the smallest comes first."""
+
+
+def sharer_of(workload: Workload, *, by_user: bool) -> SharerKey:
+    """Return whose usage orders a workload."""
+    return ("", workload.user) if by_user else (workload.namespace, workload.queue)
 
 
 class Progress(NamedTuple):
@@ -191,8 +199,8 @@ class BucketKey(NamedTuple):
     """Whether the ClusterQueue's namespaceSelector matches their namespaces."""
     priority: int
     """The priority by which they are ordered (`Item.rank_priority`)."""
-    local_queue: LocalQueueKey | None
-    """None unless LocalQueues are ordered by usage (admission fair sharing)."""
+    sharer: SharerKey | None
+    """None unless LocalQueues or users are ordered by usage (admission fair sharing)."""
 
 
 class Bucket:

@@ -598,7 +598,7 @@ class Registry:
         for domain in rebuilt:
             domain.usage_of = self.policies.victims_key if self.policies.ordering else None
             for queue in domain.queues:
-                queue.pending.order_by(self.policies.order(queue.spec))
+                queue.pending.order_by(self.policies.order(queue.name, queue.spec))
                 for item in queue.pending.items():
                     item.accepted = self.accepts(queue, item.workload.namespace)
                     if not item.accepted:

@@ -113,10 +113,13 @@ class AdmissionChecksStrategy(Model):
 
 
 class AdmissionScope(Model):
-    """Whether admission fair sharing orders the LocalQueues of a ClusterQueue."""
+    """Whether admission fair sharing orders the LocalQueues, or the users, of a ClusterQueue."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
     """Whether workloads of LocalQueues with less recent usage come first."""
+    between: Literal["LocalQueues", "Users"] = "LocalQueues"
+    """Whose usage in the ClusterQueue counts: that of LocalQueues, or of the users who have submitted the workloads. An
+    extension: Kueue compares LocalQueues."""
 
 
 class OverQuota(Model):

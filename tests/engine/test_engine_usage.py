@@ -9,15 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, Policy, WorkloadAdmitted, WorkloadPending
+from admission.engine import (
+    AdmissionFairSharing,
+    Engine,
+    LocalQueueUsed,
+    PastAdmission,
+    Policy,
+    WorkloadAdmitted,
+    WorkloadPending,
+)
 from tests.engine.scenes import World, cluster_queue, consumption, local_queue, manifest, workload
 
 QUEUES = ("a", "b", "c")
 
 
-def new_world(half_life: float = 60.0) -> World:
+def new_world(half_life: float = 60.0, between: str = "LocalQueues") -> World:
     policy = Policy(policies=(AdmissionFairSharing(half_life=half_life, sampling_interval=10.0),))
-    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing", "between": between}
     return World(
         cluster_queue("cq", 4, admissionScope=scope),
         *(local_queue(name, to="cq", fairSharing={"weight": str(1 + at)}) for at, name in enumerate(QUEUES)),
@@ -33,6 +41,40 @@ def test_local_queue_with_less_usage_comes_first_despite_lower_priority():
     world.submit(workload("greedy", "a", 4, priority=9, created=1), workload("modest", "b", 4, created=2))
     world.gone("first")
     assert world.admitted() == ["modest"]
+
+
+def test_user_with_less_usage_in_the_queue_comes_first_whatever_the_local_queue():
+    world = new_world(between="Users")
+    world.submit(workload("first", "a", 4, user="ann"))
+    assert world.admitted() == ["first"]
+    world.now += 30
+    world.submit(workload("greedy", "b", 4, priority=9, created=1, user="ann"))
+    world.submit(workload("modest", "a", 4, created=2, user="bob"), workload("unknown", "a", 4, created=3))
+    world.gone("first")
+    assert world.admitted() == ["modest"]
+    world.gone("modest")
+    assert world.admitted() == ["unknown"]
+
+
+def test_past_admissions_of_the_ledger_count_for_their_users():
+    world = new_world(between="Users")
+    row = PastAdmission("u", "ann", "ns", "a", "cq", "default", "cpu", 4000, world.now - 60, world.now - 1, False)
+    world.engine.seed([row], now=world.now)
+    world.submit(workload("greedy", "b", 4, created=1, user="ann"), workload("modest", "a", 4, created=2, user="bob"))
+    assert world.admitted() == ["modest"]
+
+
+def test_order_follows_when_users_are_compared_instead_of_local_queues():
+    world = new_world()
+    world.submit(workload("first", "a", 4, user="ann"))
+    world.admitted()
+    world.now += 30
+    world.submit(workload("same-queue", "a", 4, created=2, user="bob"))
+    world.submit(workload("same-user", "b", 4, created=1, user="ann"))
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing", "between": "Users"}
+    world.tell(cluster_queue("cq", 4, admissionScope=scope))
+    world.gone("first")
+    assert world.admitted() == ["same-queue"]
 
 
 def test_usage_decays_with_the_half_life():
@@ -188,16 +230,15 @@ _steps = st.lists(
 
 @pytest.mark.costly
 @settings(max_examples=100)
-@given(_steps, st.floats(0, 1))
-def test_engine_restarted_from_stored_state_makes_the_same_decisions(steps, part):
-    world, restarted = new_world(), None
+@given(_steps, st.floats(0, 1), st.sampled_from(["LocalQueues", "Users"]))
+def test_engine_restarted_from_stored_state_makes_the_same_decisions(steps, part, between):
+    world, restarted = new_world(between=between), None
     waiting, running = {}, {}
     for number, step in enumerate(steps):
         if restarted is None and number >= part * len(steps):
-            restarted = new_world()
+            restarted = new_world(between=between)
             restarted.now = world.now
-            for (namespace, name), used in consumption(world.engine).items():
-                event = LocalQueueUsed(namespace, name, used.consumed, used.updated, used.penalties)
+            for event in world.engine.policy_events():
                 restarted.engine.observe(event, now=world.now)
             # In another order than it happened, as a database may return it.
             for admit, at in reversed(running.values()):
@@ -207,7 +248,9 @@ def test_engine_restarted_from_stored_state_makes_the_same_decisions(steps, part
         worlds = [world] if restarted is None else [world, restarted]
         match step:
             case ("arrive", queue, cpu, priority):
-                item = workload(f"w{number}", queue, cpu, priority=priority, created=float(number))
+                item = workload(
+                    f"w{number}", queue, cpu, priority=priority, created=float(number), user=f"u{number % 3}"
+                )
                 waiting[item.uid] = item
                 for each in worlds:
                     each.submit(item)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from admission.engine.pending_item import sharer_of
 from admission.engine.policies.contract import AdmissionPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.pending import Pending
-    from admission.engine.pending_item import Item, LocalQueueKey
+    from admission.engine.pending_item import Item
     from admission.engine.policies.contract import (
         EngineView,
         Eviction,
+        Order,
         PastAdmission,
         PolicyConfig,
         PolicyEvent,
@@ -107,14 +109,14 @@ class ActivePolicies:
 
     # --- order
 
-    def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
-        """Return the LocalQueue key of the first policy that orders the ClusterQueue; None: none does."""
-        return next((key for policy in self.ordering if (key := policy.order(queue)) is not None), None)
+    def order(self, name: str, queue: ClusterQueueSpec) -> Order | None:
+        """Return the order of the first policy that orders the ClusterQueue; None: none does."""
+        return next((order for policy in self.ordering if (order := policy.order(name, queue)) is not None), None)
 
     def victims_key(self, held: Held) -> float:
-        """Return the key of the LocalQueue of a workload that holds quota; 0 if no policy orders its ClusterQueue."""
-        key = self.order(held.queue.spec)
-        return 0.0 if key is None else key(held.local_queue)
+        """Return the usage of the LocalQueue or user of a workload that holds quota; 0 if no policy orders them."""
+        order = self.order(held.queue.name, held.queue.spec)
+        return 0.0 if order is None else order.usage(sharer_of(held.workload, by_user=order.by_user))
 
     # --- filter
 

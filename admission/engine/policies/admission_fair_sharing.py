@@ -1,4 +1,4 @@
-"""Admission fair sharing: workloads of LocalQueues with less recent usage come first (Kueue's KEP 4136).
+"""Admission fair sharing: workloads of LocalQueues, or of users, with less recent usage come first (Kueue's KEP 4136).
 
 Usage is an average with exponential decay: consumed = old * 0.5^(t/halfLife) + current * (1 - 0.5^(t/halfLife)). An
 admission affects it only after some time, so it immediately adds an entry penalty, which counts until the average is
@@ -9,17 +9,18 @@ are only compared.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent
+from admission.engine.policies.contract import AdmissionPolicy, Order, PolicyEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
-    from admission.engine.pending_item import LocalQueueKey
+    from admission.engine.pending_item import LocalQueueKey, SharerKey
     from admission.engine.policies.contract import EngineView, PastAdmission
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
 
@@ -58,8 +59,23 @@ class LocalQueueUsed(PolicyEvent):
     """Uid of a workload to its entry penalty by resource, of admissions that do not count in `consumed` yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class UserUsed(PolicyEvent):
+    """The recent usage of a user in a ClusterQueue at an earlier time; fields as of `LocalQueueUsed`."""
+
+    cluster_queue: str
+    user: str
+    consumed: Mapping[str, float]
+    at: float
+    penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+_Key: TypeAlias = tuple[str, str] | tuple[str, str, str]
+"""A LocalQueue (namespace, name), or a user: ("", ClusterQueue, user)."""
+
+
 class RecentUsage(AdmissionPolicy):
-    """The policy: orders the LocalQueues of ClusterQueues with `admissionMode: UsageBasedAdmissionFairSharing`."""
+    """The policy: orders LocalQueues or users in ClusterQueues with `admissionMode: UsageBasedAdmissionFairSharing`."""
 
     def __init__(self, config: AdmissionFairSharing, view: EngineView) -> None:
         self._config = config
@@ -69,7 +85,8 @@ class RecentUsage(AdmissionPolicy):
 
     def entries(self) -> dict[LocalQueueKey, Consumption]:
         """Return the current usage of each LocalQueue."""
-        return self._averages.entries(self._view.now)
+        found = self._averages.entries(self._view.now)
+        return {(key[0], key[1]): entry for key, entry in found.items() if len(key) == 2}
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Add the share of each past admission in the average, as if this engine had run all the time.
@@ -80,24 +97,37 @@ class RecentUsage(AdmissionPolicy):
             spec = self._view.cluster_queue_spec(row.cluster_queue)
             # An admission that continues with fewer pods was charged its penalty before.
             charged = spec is not None and _is_usage_based(spec) and not row.resized
-            self._averages.add_past(row, charged=charged, now=self._view.now)
+            for key in (row.namespace, row.local_queue), ("", row.cluster_queue, row.user):
+                self._averages.add_past(key, row, charged=charged, now=self._view.now)
 
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
         """Set the past usage of a LocalQueue; its current usage is not changed."""
         if isinstance(event, LocalQueueUsed):
             before = Consumption(event.at, dict(event.consumed), dict(event.penalties))
             self._averages.replace_past((event.namespace, event.name), before)
+        elif isinstance(event, UserUsed):
+            before = Consumption(event.at, dict(event.consumed), dict(event.penalties))
+            self._averages.replace_past(("", event.cluster_queue, event.user), before)
 
     def events(self) -> list[PolicyEvent]:
-        """Return one LocalQueueUsed for each LocalQueue."""
-        return [
-            LocalQueueUsed(namespace, name, dict(entry.consumed), entry.updated, dict(entry.penalties))
-            for (namespace, name), entry in self.entries().items()
-        ]
+        """Return a LocalQueueUsed for each LocalQueue, and a UserUsed for each user in a ClusterQueue."""
+        events: list[PolicyEvent] = []
+        for key, entry in self._averages.entries(self._view.now).items():
+            consumed, at, penalties = dict(entry.consumed), entry.updated, dict(entry.penalties)
+            if len(key) == 2:
+                events.append(LocalQueueUsed(key[0], key[1], consumed, at, penalties))
+            else:
+                events.append(UserUsed(key[1], key[2], consumed, at, penalties))
+        return events
 
-    def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
-        """Return the weighted usage of a LocalQueue as key, for a ClusterQueue with usage-based admission."""
-        return self._weighted if _is_usage_based(queue) else None
+    def order(self, name: str, queue: ClusterQueueSpec) -> Order | None:
+        """Return the weighted usage of a LocalQueue or user as key, for a ClusterQueue with usage-based admission."""
+        if not _is_usage_based(queue):
+            return None
+        return Order(True, partial(self._of_user, name)) if _is_by_user(queue) else Order(False, self._weighted)
+
+    def _of_user(self, cluster_queue: str, key: SharerKey) -> float:
+        return self._averages.usage(("", cluster_queue, key[1]), 1.0, self._view.now)
 
     def _weighted(self, key: LocalQueueKey) -> float:
         spec = self._view.local_queues.get(key)
@@ -108,26 +138,28 @@ class RecentUsage(AdmissionPolicy):
         found = {}
         for key, spec in self._view.local_queues.items():
             queue = self._view.cluster_queue_spec(spec.cluster_queue)
-            if queue is not None and _is_usage_based(queue):
+            if queue is not None and _is_usage_based(queue) and not _is_by_user(queue):
                 found[key] = self._averages.peek(key, _weight(spec), self._view.now)
         return found
 
     def charge(self, held: Held, *, restored: bool) -> None:
         """Count the workload's quota; a new admission of a usage-based ClusterQueue adds the entry penalty."""
         amounts = held.by_resource()
-        if restored or not _is_usage_based(held.queue.spec):
-            self._averages.hold(held.local_queue, amounts, self._view.now)
-        else:
-            self._averages.admit(held.local_queue, held.workload.uid, amounts, self._view.now)
+        for key in _keys(held):
+            if restored or not _is_usage_based(held.queue.spec):
+                self._averages.hold(key, amounts, self._view.now)
+            else:
+                self._averages.admit(key, held.workload.uid, amounts, self._view.now)
 
     def release(self, held: Held) -> None:
         """Stop counting the workload's quota; a penalty that is not in the average yet is removed."""
-        self._averages.free(held.local_queue, held.workload.uid, held.by_resource(), self._view.now)
+        for key in _keys(held):
+            self._averages.free(key, held.workload.uid, held.by_resource(), self._view.now)
 
 
 @dataclass(slots=True)
 class Consumption:
-    """The usage of one LocalQueue."""
+    """The usage of one LocalQueue or user."""
 
     updated: float
     """When the average was last updated, in seconds since the epoch."""
@@ -147,18 +179,18 @@ class Consumption:
 
 
 class UsageAverages:
-    """The decaying averages of all LocalQueues. Times are seconds since the epoch and never go back."""
+    """The decaying averages of all LocalQueues and users. Times are seconds since the epoch and never go back."""
 
     def __init__(self, config: AdmissionFairSharing) -> None:
         self._config = config
         self._penalty = config.alpha(config.sampling_interval)
-        self._entries: dict[LocalQueueKey, Consumption] = {}
+        self._entries: dict[_Key, Consumption] = {}
 
-    def entries(self, now: float) -> dict[LocalQueueKey, Consumption]:
-        """Return the usage of all LocalQueues, updated to `now`."""
+    def entries(self, now: float) -> dict[_Key, Consumption]:
+        """Return all usage, updated to `now`."""
         return {key: self._at(key, now) for key in self._entries}
 
-    def add_past(self, row: PastAdmission, *, charged: bool, now: float) -> None:
+    def add_past(self, key: _Key, row: PastAdmission, *, charged: bool, now: float) -> None:
         """Add a past admission to the average, with its entry penalty if it was `charged`.
 
         An amount held from t1 to t2 contributes amount * (0.5^((now-t2)/halfLife) - 0.5^((now-t1)/halfLife)) now.
@@ -170,20 +202,20 @@ class UsageAverages:
         if charged:
             counts += self._penalty * before
         natural = row.amount / 1000 if row.resource == "cpu" else float(row.amount)
-        _add(self._at((row.namespace, row.local_queue), now).consumed, {row.resource: natural * counts})
+        _add(self._at(key, now).consumed, {row.resource: natural * counts})
 
-    def replace_past(self, key: LocalQueueKey, before: Consumption) -> None:
+    def replace_past(self, key: _Key, before: Consumption) -> None:
         """Set average and penalties as of `before.updated`; the current usage stays."""
         known = self._entries.get(key)
         self._entries[key] = before
         if known is not None:
             self._at(key, known.updated).current = known.current
 
-    def usage(self, key: LocalQueueKey, weight: float, now: float) -> float:
+    def usage(self, key: _Key, weight: float, now: float) -> float:
         """Return the usage, weighted by resource and divided by the LocalQueue's weight; infinite if that is 0."""
         return self._weighted(self._at(key, now), weight) if weight > 0 else inf
 
-    def peek(self, key: LocalQueueKey, weight: float, now: float) -> float:
+    def peek(self, key: _Key, weight: float, now: float) -> float:
         """Return `usage` without updating the average: the rounding of an extra update could change the queue order."""
         if weight <= 0:
             return inf
@@ -197,23 +229,23 @@ class UsageAverages:
         weights = self._config.resource_weights
         return sum(weights.get(resource, 1.0) * amounts[resource] for resource in sorted(amounts)) / weight
 
-    def admit(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
+    def admit(self, key: _Key, uid: str, amounts: Mapping[str, int], now: float) -> None:
         """Count a new admission, with its entry penalty."""
         entry = self._at(key, now)
         _use(entry.current, amounts, 1)
         entry.penalties[uid] = {resource: amount * self._penalty for resource, amount in _natural(amounts).items()}
 
-    def hold(self, key: LocalQueueKey, amounts: Mapping[str, int], now: float) -> None:
+    def hold(self, key: _Key, amounts: Mapping[str, int], now: float) -> None:
         """Count an admission without entry penalty."""
         _use(self._at(key, now).current, amounts, 1)
 
-    def free(self, key: LocalQueueKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
+    def free(self, key: _Key, uid: str, amounts: Mapping[str, int], now: float) -> None:
         """Stop counting an admission."""
         entry = self._at(key, now)
         entry.penalties.pop(uid, None)
         _use(entry.current, amounts, -1)
 
-    def _at(self, key: LocalQueueKey, now: float) -> Consumption:
+    def _at(self, key: _Key, now: float) -> Consumption:
         """Return the usage updated to `now`; penalties of admissions before `now` are added to the average."""
         entry = self._entries.get(key)
         if entry is None:
@@ -239,6 +271,16 @@ def _weight(spec: LocalQueueSpec | None) -> float:
 def _is_usage_based(queue: ClusterQueueSpec) -> bool:
     scope = queue.admission_scope
     return scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
+
+
+def _is_by_user(queue: ClusterQueueSpec) -> bool:
+    scope = queue.admission_scope
+    return scope is not None and scope.between == "Users"
+
+
+def _keys(held: Held) -> tuple[_Key, _Key]:
+    """Return those whose usage a workload is: its LocalQueue, and its user in its ClusterQueue."""
+    return held.local_queue, ("", held.queue.name, held.workload.user)
 
 
 def _natural(amounts: Mapping[str, int]) -> dict[str, float]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
-    from admission.engine.pending_item import Item, LocalQueueKey
+    from admission.engine.pending_item import Item, LocalQueueKey, SharerKey
     from admission.engine.tree import FlavorResource, Tree
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
@@ -56,6 +56,15 @@ class Refusal(NamedTuple):
     message: str
     """Message for the user, with the numbers: the usage and the limit. It is stored, and updated after `charge` and
     `release`: no number in it may change with time alone."""
+
+
+class Order(NamedTuple):
+    """By what the workloads of a ClusterQueue are ordered, before priority and time."""
+
+    by_user: bool
+    """Whether by their users instead of their LocalQueues."""
+    usage: Callable[[SharerKey], float]
+    """The key of a LocalQueue or user, least first. It may change with time and with `charge` and `release`."""
 
 
 class Eviction(NamedTuple):
@@ -130,13 +139,13 @@ class AdmissionPolicy:
         """Return events by which `observe` brings another engine to the same state, except for what `charge` adds."""
         return ()
 
-    def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
-        """Return a key that orders the LocalQueues of a ClusterQueue, least first, before priority and time.
+    def order(self, name: str, queue: ClusterQueueSpec) -> Order | None:
+        """Return what orders the LocalQueues or users of a ClusterQueue.
 
         None: the policy does not order this ClusterQueue. Preemption candidates in it are ordered by the same key,
-        largest first. The key may change with time and with `charge` and `release`.
+        largest first.
         """
-        del queue
+        del name, queue
         return None
 
     def filter(
