@@ -33,7 +33,7 @@ from admission.sandbox.local import LocalClient
 if TYPE_CHECKING:
     import asyncio
     from collections import Counter
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -110,7 +110,12 @@ class Sandbox:
             stack.push_async_callback(self.registry.admission.close)
             if self._with_controllers:
                 await stack.enter_async_context(
-                    run_controllers(self.local, self.clock, before_1_36=self.registry.before_1_36)
+                    run_controllers(
+                        self.local,
+                        self.clock,
+                        before_1_36=self.registry.before_1_36,
+                        issue_token=self._token_of_account,
+                    )
                 )
             self._stack = stack.pop_all()
         return self
@@ -165,6 +170,10 @@ class Sandbox:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._authority.server().load(context)
         return context
+
+    def _token_of_account(self, namespace: str, name: str, is_valid: Callable[[], bool]) -> tuple[str, str]:
+        user = named_user(f"system:serviceaccount:{namespace}:{name}")
+        return self._authenticator.add(user, is_valid=is_valid), self.ca_pem
 
     # ------------------------------------------------------------------ access
 

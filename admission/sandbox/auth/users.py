@@ -64,14 +64,23 @@ class Authenticator:
         for token, user in users.items():
             self.add(user, token=token)
 
-    def add(self, user: User, *, token: str = "", expires: float | None = None) -> str:
-        """Register and return a token of a user, by default a random one.
+    def add(
+        self,
+        user: User,
+        *,
+        token: str = "",
+        expires: float | None = None,
+        is_valid: Callable[[], bool] = lambda: True,
+    ) -> str:
+        """Register and return a token of a user, by default a random one, which holds while `is_valid`.
 
         `expires`: its lifetime in seconds of the sandbox's clock; None: unlimited.
         """
         token = token or secrets.token_urlsafe(32)
         end = None if expires is None else self._clock.now() + expires
-        self._issued[token] = IssuedToken(user, (AUDIENCE,), lambda: end is None or self._clock.now() < end)
+        self._issued[token] = IssuedToken(
+            user, (AUDIENCE,), lambda: (end is None or self._clock.now() < end) and is_valid()
+        )
         return token
 
     def remove(self, name: str) -> bool:

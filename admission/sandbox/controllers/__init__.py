@@ -17,12 +17,14 @@ from admission.sandbox.controllers.podlife import EXIT_CODE, RUN_SECONDS, START,
 from admission.sandbox.controllers.replicasets import ReplicaSetController
 from admission.sandbox.controllers.scheduler import Scheduler
 from admission.sandbox.controllers.statefulsets import StatefulSetController
+from admission.sandbox.controllers.tokens import TokenController
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from admission.sandbox.clock import Clock
     from admission.sandbox.controllers.base import Controller
+    from admission.sandbox.controllers.tokens import IssueToken
     from admission.sandbox.local import LocalClient
 
 __all__ = ["EXIT_CODE", "RUN_SECONDS", "START", "STOP_SECONDS", "controllers"]
@@ -34,9 +36,15 @@ _KUBELET = "system:node:sandbox"
 
 @asynccontextmanager
 async def controllers(
-    local: Callable[[str], LocalClient], clock: Clock, *, before_1_36: bool = False
+    local: Callable[[str], LocalClient],
+    clock: Clock,
+    *,
+    before_1_36: bool = False,
+    issue_token: IssueToken | None = None,
 ) -> AsyncIterator[None]:
     """Run all controllers in the background during the block; `local` returns the API client of a user.
+
+    `issue_token`: for the Secrets of service accounts; None: they stay empty.
 
     An exception for one object is logged and retried. When a controller ends, the task that runs the block is
     cancelled; at exit its exception is raised in an ExceptionGroup.
@@ -55,5 +63,7 @@ async def controllers(
     )
     if "resourceclaims" in manager.plurals():
         running += (ClaimController(manager, clock),)
+    if issue_token is not None:
+        running += (TokenController(manager, clock, issue_token),)
     async with background(**{type(each).__name__: each.run() for each in running}):
         yield
