@@ -145,14 +145,18 @@ class Member:
                 if claim is not None:
                     await self._take(claim, epoch)
                 limit.reschedule(None)
-                await self._follow(client, claim)
+                try:
+                    await self._follow(client)
+                finally:
+                    if claim is not None and self.site.watches.probe.failure is None:
+                        await claim.release()
         except TimeoutError as error:
             raise ClusterError(f"neither credentials nor answers within {CONNECT_SECONDS:g} s") from error
         finally:
             self.site.paused, self.site.is_listed = True, False
 
-    async def _follow(self, client: Client, claim: Claim | None) -> None:
-        site = self.site
+    async def _follow(self, client: Client) -> None:
+        site, claim = self.site, self._connection.claim
         async with asyncio.TaskGroup() as group:
             works = [site.watches.run(), site.run(), self._check_again(client), self._register_gate()]
             works += [] if claim is None else [claim.keep()]
@@ -167,8 +171,6 @@ class Member:
             await self._is_disabled.wait()
             for task in tasks:
                 task.cancel()
-        if claim is not None:
-            await claim.release()
 
     async def _take(self, claim: Claim, epoch: int) -> None:
         """Claim the cluster. Raises RefusedByCluster if another database has a Sluice that runs for it."""

@@ -39,13 +39,16 @@ class ClusterWebhook(Model):
     """The URL at which the cluster's API server reaches it."""
     service: WebhookService | None = None
     """The Service at which the cluster's API server reaches it."""
-    ca_file: FileName
-    """The file in the directory `--cluster-credentials` with the certificate that its certificate is verified with."""
+    ca_file: FileName | None = None
+    """The file in the directory `--cluster-credentials` with the certificate that its certificate is verified with. Not
+    needed for a service: Sluice then keeps its certificate, in the Secret `sluice-webhook-certificates` beside it."""
 
     @model_validator(mode="after")
     def _has_one_address(self) -> Self:
         if (self.url is None) is (self.service is None):
             raise FieldFaultsError([("url", "give either a url or a service")])
+        if self.url is not None and self.ca_file is None:
+            raise FieldFaultsError([("caFile", "give the certificate with which that of the url is verified")])
         return self
 
 

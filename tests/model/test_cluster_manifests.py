@@ -30,6 +30,7 @@ def test_kubeconfig_is_a_file_in_the_directory_of_credentials(file):
         (cluster("local", state="Disabled"), "spec.state"),
         (cluster(kubeconfig="b.yaml", webhook={"caFile": "b.crt"}), "spec.webhook"),
         (cluster(kubeconfig="b.yaml", webhook={"caFile": "b.crt", "url": "http://b"}), "spec.webhook.url"),
+        (cluster(kubeconfig="b.yaml", webhook={"url": "https://b"}), "spec.webhook.caFile"),
         (flavor(clusters=["b"], clusterSelector={}), "spec.clusterSelector"),
         (flavor(clusters=["b"], nodeLabels={"a": "b"}, topologyName="dc"), "spec.topologyName"),
     ],

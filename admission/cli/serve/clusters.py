@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from admission.cli.serve.adoption import survey
@@ -16,12 +19,13 @@ from admission.cluster.identity import whoami
 from admission.controller.clusters import Connection
 from admission.controller.intake.served import served_versions
 from admission.model.errors import ClusterError
+from webhooks.certificate_sharing import refresh_shared
+from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
     from admission.cli.configuration.settings import Settings
     from admission.cluster.claim import Claim
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CERTIFICATES: Final = "sluice-webhook-certificates"
+"""Secret beside the Service of a gate with its certificates, unless they are not Sluice's."""
 CHECK_SECONDS: Final = 10.0
 """Seconds that the check of a written Cluster may take: its author waits for the answer."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -154,35 +160,43 @@ class Clusters:
     async def _gate(self, cluster: Cluster, client: Client, kinds: Kinds, leads: Callable[[], bool]) -> None:
         """Register the gate of a cluster, and keep it registered until cancelled. Raises SluiceError."""
         scope = gate_scope(self._settings, await whoami(client))
-        webhook, read = cluster.spec.webhook, self._settings.cluster_credentials
-        registration = None if webhook is None else Registration(kinds.gated, _endpoint(webhook), scope)
-
-        def configuration() -> dict[str, Any]:
-            assert webhook is not None
-            assert registration is not None
-            return registration.configuration(_authority(read, webhook))
-
-        reconciler = GateReconciler(
-            client,
-            "auto" if webhook is None else self._settings.admission,
-            kinds.gated,
-            scope,
-            webhook=None if webhook is None else configuration,
-            is_leader=leads,
-            off=kinds.off,
-        )
-        await reconciler.ensure()
-        if webhook is None and not await reconciler.gates_by_policies():
-            log.warning(
-                "cluster %s has no spec.webhook, and no admission policies gate its Jobs: those that are not created "
-                "suspended start there before Sluice can stop them",
-                cluster.name,
+        webhook = cluster.spec.webhook
+        refresh: Callable[[], Awaitable[None]] = _nothing
+        authority: Callable[[], bytes] = bytes
+        with TemporaryDirectory(prefix="sluice-gate-") as directory:
+            if webhook is not None and webhook.ca_file is None:
+                assert webhook.service is not None
+                host = f"{webhook.service.name}.{webhook.service.namespace}.svc"
+                certificates = Certificates(Path(directory), [host], now=lambda: datetime.now(UTC))
+                refresh = partial(
+                    refresh_shared, client, certificates, namespace=webhook.service.namespace, name=CERTIFICATES
+                )
+                authority = partial(getattr, certificates, "ca_bundle")
+            elif webhook is not None:
+                authority = partial(_authority, self._settings.cluster_credentials, webhook)
+            registration = None if webhook is None else Registration(kinds.gated, _endpoint(webhook), scope)
+            reconciler = GateReconciler(
+                client,
+                "auto" if webhook is None else self._settings.admission,
+                kinds.gated,
+                scope,
+                webhook=None if registration is None else lambda: registration.configuration(authority()),
+                is_leader=leads,
+                off=kinds.off,
             )
-        await reconciler.run(refresh=_nothing)
+            await refresh()
+            await reconciler.ensure()
+            if webhook is None and not await reconciler.gates_by_policies():
+                log.warning(
+                    "cluster %s has no spec.webhook, and no admission policies gate its Jobs: those that are not "
+                    "created suspended start there before Sluice can stop them",
+                    cluster.name,
+                )
+            await reconciler.run(refresh=refresh)
 
 
 async def _nothing() -> None:
-    """Refresh no certificates: those of another cluster's gate are not Sluice's."""
+    """Refresh no certificates: those of this gate are not Sluice's."""
 
 
 def _endpoint(webhook: ClusterWebhook) -> str | ServiceReference:
@@ -194,6 +208,7 @@ def _endpoint(webhook: ClusterWebhook) -> str | ServiceReference:
 
 def _authority(directory: Path | None, webhook: ClusterWebhook) -> bytes:
     """Return the certificate that the gate's is verified with. Raises BadKubeconfig if it cannot be read."""
+    assert webhook.ca_file is not None
     if directory is None:
         raise BadKubeconfig("this process has no credentials for other clusters (--cluster-credentials)")
     try:
