@@ -69,6 +69,7 @@ _COMMANDS = {
     "submit": _Command("admission.cli.commands.submit", "Create a Job in a queue, from flags or a manifest."),
     "logs": _Command("admission.cli.commands.logs", "Print the logs of a Job's pods."),
     "cancel": _Command("admission.cli.commands.cancel", "Cancel Jobs: delete them and their pods."),
+    "cluster": _Command("admission.cli.commands.cluster", "Let a cluster join, or leave."),
     "audit": _Command("admission.cli.commands.audit", "Compare database and cluster, and repair differences."),
     "report": _Command("admission.cli.commands.report", "Report quota usage over time."),
     "export": _Command("admission.cli.commands.export", "Export the database, or queue objects as manifests."),
@@ -91,7 +92,9 @@ _GROUPS = {
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
         *("report", "calendar", "reserve", "drain", "budget", "whatif", "simulate"),
     ),
-    "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
+    "Running Sluice": (
+        *("serve", "webhook", "config", "kinds", "migrate", "cluster", "audit", "gate", "debug", "uninstall"),
+    ),
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),
 }
 """Section of `sluice --help` -> its commands, each of which is in one section."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,28 @@ def kubeconfig_namespace(path: str | None, context: str | None) -> str:
     """Return the namespace of a kubeconfig's context; empty: none. Raises BadKubeconfig. See `load_kubeconfig`."""
     where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
     return str(checked_context(where, context).get("namespace") or "")
+
+
+def cluster_entry(path: str | None, context: str | None) -> dict[str, Any]:
+    """Return how a kubeconfig's context reaches its API server, with the certificate itself in place of its file.
+
+    Raises BadKubeconfig. See `load_kubeconfig`.
+    """
+    where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    name = checked_context(where, context)["cluster"]
+    for file in (Path(part).expanduser() for part in where.split(os.pathsep) if part):
+        entries = (_read(file).get("clusters") or []) if file.exists() else []
+        for entry in (each["cluster"] for each in entries if isinstance(each, dict) and each.get("name") == name):
+            authority = entry.get("certificate-authority")
+            if not authority or "certificate-authority-data" in entry:
+                return dict(entry)
+            try:
+                content = (file.parent / authority).read_bytes()
+            except OSError as error:
+                raise BadKubeconfig(f"kubeconfig {where}: {authority} cannot be read: {error.strerror}") from error
+            rest = {key: value for key, value in entry.items() if key != "certificate-authority"}
+            return rest | {"certificate-authority-data": base64.b64encode(content).decode()}
+    raise BadKubeconfig(f"kubeconfig {where}: there is no {name!r} among its clusters")
 
 
 def checked_context(where: str, context: str | None) -> Mapping[str, Any]:

@@ -136,7 +136,7 @@ ELSEWHERE = {
     **dict.fromkeys(("migrate", "export", "import"), "asks a database"),
     **dict.fromkeys(("config", "simulate"), "reads files"),
     "audit": "asks the leader",
-    "drain": "asks a cluster",
+    **dict.fromkeys(("drain", "cluster"), "asks a cluster"),
     "whatif": "asks a process of `sluice serve`",
     "edit": "asks an editor",
 }

@@ -77,6 +77,7 @@ ELSEWHERE = {
     "whatif": "tests/cli/test_whatif.py",
     "report cost": "tests/cli/test_cli_cost.py",
     **dict.fromkeys(("drain node", "drain flavor"), "tests/cli/test_cli_drain.py"),
+    **dict.fromkeys(("cluster join", "cluster leave"), "tests/cli/test_cluster_join.py"),
     "import": "tests/store/test_store_dump.py, tests/cli/test_disaster_recovery.py",
     "import kueue": "tests/cli/test_cli_import_kueue.py",
     "kinds rbac": "tests/cli/test_cli_kinds.py",
@@ -140,6 +141,8 @@ UNREACHABLE = DONE | {
     "import kueue": "import kueue",
     "drain node": "drain node n17",
     "drain flavor": "drain flavor a100",
+    "cluster join": "cluster join b --kubeconfig config --directory .",
+    "cluster leave": "cluster leave b --directory .",
 }
 OFFLINE = {
     *("serve", "webhook", "sandbox", "demo", "simulate", "completion", "version", "kinds check", "kinds rbac"),

@@ -201,12 +201,10 @@ def _client(connection: Connection, warn: Callable[[str], None]) -> Sluice:
     """Return the client: flags take precedence over environment variables, and a server over the default kubeconfig."""
     from admission.client import Sluice
 
-    if connection.kubeconfig is not None or connection.context is not None:
+    if uses_kubeconfig(connection):
         return Sluice.from_kubeconfig(connection.kubeconfig, connection.context, warn=warn)
     server = connection.server or os.environ.get("SLUICE_SERVER")
     token = _token(connection.token_file)
-    if not server and not token and _has_kubeconfig():
-        return Sluice.from_kubeconfig(warn=warn)
     if not server and not token:
         raise CommandError(
             "no server is configured: set SLUICE_SERVER and SLUICE_TOKEN (or --server and --token-file), "
@@ -216,6 +214,14 @@ def _client(connection: Connection, warn: Callable[[str], None]) -> Sluice:
         raise CommandError("no token is configured: set SLUICE_TOKEN, or use --token-file FILE")
     ca = connection.ca or os.environ.get("SLUICE_CA") or None
     return Sluice(server or DEFAULT_SERVER, token=token, ca=ca, warn=warn)
+
+
+def uses_kubeconfig(connection: Connection) -> bool:
+    """Whether Sluice is reached through the API server of its cluster. Raises CommandError."""
+    if connection.kubeconfig is not None or connection.context is not None:
+        return True
+    server = connection.server or os.environ.get("SLUICE_SERVER")
+    return not server and not _token(connection.token_file) and _has_kubeconfig()
 
 
 def _has_kubeconfig() -> bool:

@@ -125,18 +125,23 @@ def rbac(config: Path | None, service_account: str) -> None:
     namespace, _, name = service_account.partition("/")
     if not namespace or not name:
         raise click.BadParameter("must be NAMESPACE/NAME", param_hint="--service-account")
-    rules = _rules(load_settings({}, config=config).integrations.registry())
+    documents = roles_of_kinds(load_settings({}, config=config).integrations.registry(), namespace, name)
+    click.echo("\n---\n".join(serialized(document, "yaml").strip() for document in documents))
+
+
+def roles_of_kinds(registry: Kinds, namespace: str, account: str) -> list[dict[str, Any]]:
+    """Return a ClusterRole with the rights that kinds require, and its binding to a ServiceAccount."""
     group = "rbac.authorization.k8s.io"
     meta = {"name": "sluice-kinds", "labels": {"app.kubernetes.io/name": "sluice"}}
-    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": meta, "rules": _rules(registry)}
     binding = {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": meta,
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "sluice-kinds"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": account}],
     }
-    click.echo("\n---\n".join(serialized(document, "yaml").strip() for document in (role, binding)))
+    return [role, binding]
 
 
 def _rules(registry: Kinds) -> list[dict[str, Any]]:

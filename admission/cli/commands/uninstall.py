@@ -192,12 +192,12 @@ def uninstall(
                 await _refuse_if_enabled(client, kinds.gated[0], kind_name)
             else:
                 await _refuse_if_running(client)
-            own = [] if kind_name else await _own_objects(client, namespace)
-            plan = Plan(own, await _marked(client, kinds, originals))
-            for line in _lines(plan, restore=restore, knows_originals=database.is_set):
+            own = [] if kind_name else await own_objects(client, namespace)
+            plan = Plan(own, await marked_objects(client, kinds, originals))
+            for line in plan_lines(plan, restore=restore, knows_originals=database.is_set):
                 print_line(line)
             if yes:
-                await _carry_out(client, plan, restore=restore)
+                await carry_out(client, plan, restore=restore)
             print_line("done" if yes else "nothing was changed; use --yes to carry out the plan")
 
     asyncio.run(run())
@@ -205,16 +205,21 @@ def uninstall(
 
 async def _refuse_if_running(client: Client) -> None:
     """Raise CommandError if a leader is active: it would register everything again, and stop what was unsuspended."""
-    try:
-        spec = (await client.get(_CLAIM))["spec"]
-    except NotFound:
-        return
-    renewed = datetime.fromisoformat(spec["renewTime"]) if spec.get("renewTime") else None
-    if spec.get("holderIdentity") and renewed and (datetime.now(UTC) - renewed).total_seconds() < LEASE_DURATION:
+    if holder := await is_running(client):
         raise CommandError(
-            f"Sluice is still running, as {spec['holderIdentity']}: stop it first; "
-            f"if it was killed, wait {LEASE_DURATION:g} s"
+            f"Sluice is still running, as {holder}: stop it first; if it was killed, wait {LEASE_DURATION:g} s"
         )
+
+
+async def is_running(client: Client) -> str:
+    """Return the process that decides for the cluster; empty: none does."""
+    try:
+        spec = (await client.get(_CLAIM)).get("spec") or {}
+    except NotFound:
+        return ""
+    renewed = datetime.fromisoformat(spec["renewTime"]) if spec.get("renewTime") else None
+    holds = renewed is not None and (datetime.now(UTC) - renewed).total_seconds() < LEASE_DURATION
+    return str(spec.get("holderIdentity") or "") if holds else ""
 
 
 async def _refuse_if_enabled(client: Client, kind: Kind, name: str) -> None:
@@ -230,7 +235,7 @@ async def _refuse_if_enabled(client: Client, kind: Kind, name: str) -> None:
         raise CommandError(f"{name} is still enabled: add it to integrations.exclude and restart Sluice first")
 
 
-async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
+async def own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
     """Return (path, uid) of the objects that Sluice has registered, in the order of their deletion."""
     objects = []
     served = {resource["name"] for resource in (await client.get(_ADMISSION))["resources"]}
@@ -265,7 +270,7 @@ async def _originals(url: str) -> dict[str, Object]:
     return {each.workload.uid: each.original for each in found if each.original}
 
 
-async def _marked(client: Client, kinds: Iterable[Kind], originals: Mapping[str, Object]) -> list[MarkedObject]:
+async def marked_objects(client: Client, kinds: Iterable[Kind], originals: Mapping[str, Object]) -> list[MarkedObject]:
     """Return the objects of these kinds in the cluster that Sluice has annotated."""
     found = []
     for kind in kinds:
@@ -323,7 +328,7 @@ def _is_stopped(kind: Kind, obj: Object, observed: Observed) -> bool:
     return kind.reports_pods and observed.active
 
 
-def _lines(plan: Plan, *, restore: bool, knows_originals: bool) -> list[str]:
+def plan_lines(plan: Plan, *, restore: bool, knows_originals: bool) -> list[str]:
     """Return the plan for users."""
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path, _ in plan.objects]
     if knows_originals:
@@ -340,7 +345,7 @@ def _objects(number: int) -> str:
     return f"{number} object{'' if number == 1 else 's'}"
 
 
-async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
+async def carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
     """Delete and patch the objects of the plan, except those that are gone; report those that cannot be patched."""
     refused = 0
     for path, uid in plan.objects:

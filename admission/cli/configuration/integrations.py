@@ -227,9 +227,16 @@ def read_integrations(config: Path) -> IntegrationsSettings:
     For commands that need neither database nor policy. Raises InvalidSettings.
     """
     try:
-        documents = parse_documents(config.read_text(), source=str(config))
+        text = config.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSettings(f"the configuration file {config} cannot be read: {error}") from error
+    return parse_integrations(text, source=str(config))
+
+
+def parse_integrations(text: str, *, source: str) -> IntegrationsSettings:
+    """Return the integrations in the text of a configuration file. Raises InvalidSettings, which names `source`."""
+    try:
+        documents = parse_documents(text, source=source)
     except InvalidObject as error:
         raise InvalidSettings(f"the configuration file {error}") from error
     found = documents[0].body.get("integrations") if documents else None
@@ -237,6 +244,6 @@ def read_integrations(config: Path) -> IntegrationsSettings:
         return IntegrationsSettings.model_validate(found or {}, by_alias=True, by_name=False)
     except ValidationError as error:
         causes = [
-            f"{'.'.join(filter(None, ('integrations', path)))} in {config}: {text}" for path, text in faults(error)
+            f"{'.'.join(filter(None, ('integrations', path)))} in {source}: {text}" for path, text in faults(error)
         ]
         raise InvalidSettings("; ".join(causes)) from error
