@@ -40,6 +40,7 @@ from admission.api.resources.explaining_engine import Engines, NoController
 from admission.api.resources.explanations import Explanations
 from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
 from admission.api.resources.leader_view import NoLeader
+from admission.api.resources.objective_report import ObjectiveReports
 from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.topology_report import TopologyReports
@@ -163,6 +164,7 @@ def create_app(
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
     _add_reports(app, Reports(store, views), views, attention)
+    app.router.add_get(f"{PREFIX}/reports/objectives", ObjectiveReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
     app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))

@@ -188,6 +188,15 @@ class PreemptionProtection(Model):
     """Protection from all of them for workloads that were preempted again and again; not given: none."""
 
 
+class Objective(Model):
+    """A wished wait, by which reports, a metric and an alert judge the queue; it decides nothing. An extension."""
+
+    percentile: Annotated[int, Field(strict=True, ge=1, le=99)] = 90
+    """How many of a hundred workloads are to start in time."""
+    wait: PositiveDuration
+    """The time from the creation of a workload within which they are to start, such as `2h`."""
+
+
 class Aging(Model):
     """What workloads gain by waiting in a ClusterQueue. An extension: in Kueue time only orders equal priorities."""
 
@@ -275,6 +284,8 @@ class ClusterQueueSpec(Model):
     """What its workloads gain by waiting; not given: nothing."""
     calendar: Calendar | None = None
     """Other nominal quotas for a time; not given: they are always the same. An extension: Kueue has no calendar."""
+    objective: Objective | None = None
+    """How long its workloads may wait, as a wish that is reported on; not given: none."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
     """Whether its workloads move to flavors that come first in its order; not given: they stay."""
 

@@ -40,11 +40,13 @@ from admission.store.workloads.orders import Orders
 from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
 from admission.store.workloads.queries import Workloads
+from admission.store.workloads.waits import Outcomes, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
     from admission.engine.policies.contract import PastAdmission
+    from admission.model.queues import Objective
     from admission.store.database.connection import Database
     from admission.store.dump import Progress, Write
     from admission.store.leadership.identity import Identity
@@ -223,6 +225,11 @@ class Store:
     async def quota_history(self, *, end: float, local_queues: bool) -> QuotaHistory:
         """Return nominal quotas over time until `end` (see `ledger.quota_history`)."""
         return await quota_history(self._database, end=end, local_queues=local_queues)
+
+    async def outcomes(self, objectives: Mapping[str, Objective], bounds: Sequence[float]) -> Outcomes:
+        """Return how objectives of ClusterQueues were met between consecutive `bounds` (see `workloads.waits`)."""
+        async with self.reports.turn:
+            return await outcomes(self._database, objectives, bounds, now=self._clock())
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float | None, where: Mapping[str, Collection[str]]

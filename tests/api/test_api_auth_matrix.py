@@ -61,6 +61,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "namespaces/team-b/reports/usage", "MAV"),
     ("GET", "reports/nodes", "MAV"),
     ("GET", "reports/drain", "MAV"),
+    ("GET", "reports/objectives", "MAV"),
     ("GET", "reports/attention", "MAV"),
     ("GET", "reports/topology", "MAV"),
     ("GET", "reports/node", "MAV"),

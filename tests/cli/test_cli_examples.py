@@ -191,6 +191,7 @@ PRINTS = {
     "sluice calendar show": ["calendar", "show", "cq/team-a"],
     "sluice report usage": ["report", "usage", "--by", "user"],
     "sluice report node": ["report", "node", "n17"],
+    "sluice report objectives": ["report", "objectives"],
     "sluice config show": ["config", "show"],
 }
 """A call of each command that has `-o` and needs at most the API server."""

@@ -30,6 +30,7 @@ DONE = {
     "history": "history cq/team-a",
     "report usage": "report usage",
     "report node": "report node node-1",
+    "report objectives": "report objectives",
     "export": "export --as sluice",
     "apply": "apply -f queues.yaml",
     "create clusterqueue": "create cq new",

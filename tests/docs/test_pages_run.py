@@ -85,6 +85,7 @@ BEFORE = {
     "docs/operations.md": QUEUES,
     "docs/runbooks.md": QUEUES + DEPLOYED + TRAIN.format("team-a"),
     "docs/tasks/budgets.md": QUEUES,
+    "docs/tasks/objectives.md": QUEUES,
     "docs/tasks/preemption.md": QUEUES,
     "docs/tasks/reserve-gpus.md": QUEUES + "sluice create flavor a100 --node-labels gpu=a100\n",
     "docs/tasks/run-jobs.md": QUEUES,

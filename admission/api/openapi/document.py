@@ -20,6 +20,7 @@ from admission.api.registry import (
     GROUP,
     NAMESPACE_REPORT,
     NODE_REPORT,
+    OBJECTIVE_REPORT,
     PENDING_REPORT,
     PREFIX,
     REPORTS,
@@ -61,6 +62,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "month": ("string", "Instead of from and to: a month of the calendar, as 2026-10; this or last."),
     "namespace": ("string", "Only usage in this namespace."),
     "most": ("integer", "Show levels with at most so many domains each; the deepest of them has the pods."),
+    "weeks": ("integer", "Number of weeks of the report, the present one included; default: 8."),
     "within": ("string", "Values of a domain, joined by slashes: only what is above, in and below it is shown."),
     "node": ("string", "Name of a node, or of another domain of a topology."),
     "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
@@ -180,6 +182,9 @@ def describe() -> Document:
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
+    objectives = _operation("get", OBJECTIVE_REPORT, ref(f"{OWN}{OBJECTIVE_REPORT}"), None)
+    objectives["parameters"] = _query(("clusterqueue", "timezone", "weeks"))
+    _add(paths, f"{REPORTS.collection()}/objectives", "get", objectives)
     drain = _operation("get", DRAIN_REPORT, ref(f"{OWN}{DRAIN_REPORT}"), None)
     drain["parameters"] = _query(("node", "flavor"))
     _add(paths, f"{REPORTS.collection()}/drain", "get", drain)

@@ -35,6 +35,7 @@ _ANSWERS: Final = (
     report_schemas.NamespaceReport,
     report_schemas.NodeReport,
     report_schemas.DrainReport,
+    report_schemas.ObjectiveReport,
     report_schemas.TopologyReport,
     report_schemas.StayReport,
     report_schemas.PendingReport,

@@ -653,6 +653,57 @@ class DrainReport(Model):
     """Number of pods on the node that belong to no workload, such as those of DaemonSets; 0 for a flavor."""
 
 
+class Obstacle(Model):
+    """A reason for which workloads waited that missed an objective."""
+
+    reason: str
+    """The reason, as that of workloads."""
+    seconds: float
+    """Sum of the times for which it was the reason, of all these workloads."""
+    workloads: int
+    """How many of them it kept waiting at some time."""
+
+
+class ObjectiveWeek(Model):
+    """How the objective of a ClusterQueue was met by the workloads that were created in a week."""
+
+    cluster_queue: str
+    """The ClusterQueue."""
+    week: str
+    """The week, as of ISO 8601: `2026-W48`."""
+    from_: Time = Field(alias="from")
+    """Its first instant."""
+    to: Time
+    """The first instant behind it; of the present week: now."""
+    partial: bool
+    """Whether the week is not over, or the database has not all of it any more."""
+    percentile: int
+    """The objective: how many of a hundred workloads are to start in time ..."""
+    wished_seconds: float
+    """... and within which wait."""
+    workloads: int
+    """How many started, or waited for longer than that."""
+    met: int
+    """How many of them started in time."""
+    waiting: int
+    """How many have not started; they count with the time that they have waited."""
+    wait_seconds: float
+    """The wait within which the percentile started."""
+    is_met: bool
+    """Whether the objective was met; also if there were no workloads."""
+    obstacles: tuple[Obstacle, ...]
+    """What was in the way of those that missed it, the longest first."""
+
+
+class ObjectiveReport(Model):
+    """How the objectives of ClusterQueues were met by week."""
+
+    timezone: str
+    """Zone in which weeks begin."""
+    items: tuple[ObjectiveWeek, ...]
+    """By ClusterQueue and week, the latest week first."""
+
+
 class TopologyRun(Model):
     """Pods of a workload in a domain."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from admission.apimachinery.tables import spoken
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
@@ -38,6 +39,10 @@ _FIELDS: Final = {"clusterqueue": "clusterQueue"}
 """Filter -> field of an item, where the two differ."""
 _TIMES: Final = ("from", "to", "month", "quarter", "timezone")
 """Parameters that say which time a report is about."""
+
+
+_OBSTACLES: Final = 3
+"""Reasons in a line of the table of objectives; -o json and csv have all."""
 
 
 @click.group(cls=Group)
@@ -272,6 +277,87 @@ def cost(
     rows.append(["TOTAL", *[""] * (len(head) - 3), f"{total:.2f}", book.currency])
     for line in aligned([[each.upper() for each in head], *rows]):
         print_line(line)
+
+
+@report.command()
+@click.option(
+    "--weeks", type=click.IntRange(1, 53), default=8, show_default=True, help="Weeks, the present one included."
+)
+@click.option("--clusterqueue", multiple=True, metavar="NAME", help="Only this ClusterQueue; repeatable.")
+@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone in which weeks begin.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@connection_options
+def objectives(
+    *, weeks: int, clusterqueue: tuple[str, ...], timezone: str, output: str, connection: Connection
+) -> None:
+    """Report how the wished waits of ClusterQueues were met, by week.
+
+    A ClusterQueue has a wished wait by spec.objective. WITHIN is the wait within which
+    the wished share of workloads started; IN THE WAY are the reasons for which those
+    waited that started too late, with their shares of that time.
+
+    \b
+    Examples:
+      sluice report objectives
+      sluice report objectives --clusterqueue ml --weeks 26 -o csv
+    """
+    params = [("weeks", str(weeks)), ("timezone", timezone), *(("clusterqueue", name) for name in clusterqueue)]
+
+    async def ask() -> Document:
+        from admission.client.transport import PREFIX
+
+        async with connect(connection) as sluice:
+            return await sluice.request("GET", f"{PREFIX}/reports/objectives", params=params)
+
+    document = asyncio.run(ask())
+    if output in ("json", "yaml"):
+        click.echo(serialized(document, output))
+        return
+    if output == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        columns = ("clusterQueue", "week", "from", "to", "partial", "percentile", "wishedSeconds", "workloads", "met",
+                   "waiting", "waitSeconds", "isMet")  # fmt: skip
+        reasons = sorted({each["reason"] for item in document["items"] for each in item["obstacles"]})
+        writer.writerow([*columns, *(f"{reason} seconds" for reason in reasons)])
+        for item in document["items"]:
+            spent = {each["reason"]: each["seconds"] for each in item["obstacles"]}
+            cells = (str(item[name]).lower() if isinstance(item[name], bool) else item[name] for name in columns)
+            writer.writerow([*cells, *(spent.get(reason, 0.0) for reason in reasons)])
+        return
+    if not document["items"]:
+        print_line("no ClusterQueue has an objective: set spec.objective, as in {percentile: 90, wait: 2h}", err=True)
+        return
+    rows = [("CLUSTERQUEUE", "WEEK", "OBJECTIVE", "WORKLOADS", "IN TIME", "WITHIN", "WAITING", "MET", "IN THE WAY")]
+    rows += [
+        (
+            item["clusterQueue"],
+            item["week"] + ("*" if item["partial"] else ""),
+            f"{item['percentile']} % in {spoken(item['wishedSeconds'])}",
+            f"{item['workloads']:,}",
+            f"{100 * item['met'] / item['workloads']:.1f} %" if item["workloads"] else "-",
+            spoken(item["waitSeconds"]) if item["workloads"] else "-",
+            f"{item['waiting']:,}",
+            ("yes" if item["isMet"] else "no") if item["workloads"] else "-",
+            _in_the_way(item["obstacles"]) or "-",
+        )
+        for item in document["items"]
+    ]
+    for line in aligned(rows):
+        print_line(line)
+    if any(item["partial"] for item in document["items"]):
+        print_line("* a part of the week", err=True)
+
+
+def _in_the_way(obstacles: Sequence[Document]) -> str:
+    whole = sum(each["seconds"] for each in obstacles)
+    return ", ".join(f"{each['reason']} {each['seconds'] / whole:.0%}" for each in obstacles[:_OBSTACLES])
 
 
 @report.command()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
@@ -15,6 +15,8 @@ from admission.api.metrics_endpoint import Fixed
 from admission.cli.serve.queue_metrics import queue_families, topology_families
 from admission.controller.auditing.comparison import Problem
 from admission.model.errors import StoreError
+from admission.model.queues import ClusterQueue
+from admission.store.workloads.waits import objectives_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
+_OBJECTIVE_SECONDS: Final = 7 * 86400.0
+"""The time before a scrape for which gauges say how objectives were met."""
+_OBJECTIVES_EVERY: Final = 300.0
+"""Seconds between two computations of it, which read all workloads of that time."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaMetrics:
     """Collects the metrics of all components of the replica. Counters start at zero with the process."""
@@ -40,6 +48,7 @@ class ReplicaMetrics:
     client: Client
     notifier: Notifier
     gate: Gate | None = None
+    _of_objectives: _OfObjectives = field(default_factory=lambda: _OfObjectives(), init=False)
 
     async def collectors(self) -> Sequence[Collector]:
         """Return all collectors. Only the leader has metrics of queues, so that a sum over replicas is correct."""
@@ -181,7 +190,41 @@ class ReplicaMetrics:
             return ()
         self.controller.metrics.keep(frozenset(engine.cluster_queues()), engine.local_queues().keys())
         families = queue_families(engine, counts, held, fair_sharing=self.controller.policy.fair_sharing)
+        families += await self._of_objectives.families(self.store)
         return [*families, *(await topology_families(engine) if engine.placing_flavors() else ())]
+
+
+class _OfObjectives:
+    """Gauges of how objectives of ClusterQueues were met; none if there are no objectives."""
+
+    def __init__(self) -> None:
+        self._made_at = -_OBJECTIVES_EVERY
+        self._found: list[Metric] = []
+
+    async def families(self, store: Store) -> list[Metric]:
+        if time.monotonic() - self._made_at >= _OBJECTIVES_EVERY:
+            self._found = await self._made(store)
+            self._made_at = time.monotonic()
+        return self._found
+
+    async def _made(self, store: Store) -> list[Metric]:
+        try:
+            queues = await store.queues.list(ClusterQueue.kind)
+            objectives = objectives_of(one for one in queues if isinstance(one, ClusterQueue))
+            if not objectives:
+                return []
+            now = store.now()
+            # clocks differ: what was created in the near future counts, too
+            outcomes = await store.outcomes(objectives, (now - _OBJECTIVE_SECONDS, now + _OBJECTIVES_EVERY))
+        except StoreError:
+            return []
+        wished = (((name,), one.percentile / 100) for name, one in objectives.items())
+        met = (((name,), outcome.share) for (name, _), outcome in outcomes.found.items())
+        by = ("cluster_queue",)
+        text = "Share of workloads that are to start within the wished wait of the ClusterQueue."
+        wish = _by("sluice_cluster_queue_objective_ratio", text, by, wished)
+        text = "Share of the workloads of the last 7 days that started within the wished wait; none: there were none."
+        return [wish, _by("sluice_cluster_queue_objective_met_ratio", text, by, met)]
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -12,6 +12,7 @@ import { eventsOf, INTERVAL, nominalOf, PERIODS, PERIOD_OPTIONS, seriesOf } from
 import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
 import { FairShare } from "./fairshare.js";
 import { History } from "./history.js";
+import { Objective } from "./objective.js";
 import { Pending } from "./pending.js";
 import { Planned } from "./planned.js";
 import { Workloads } from "./workloads.js";
@@ -42,6 +43,7 @@ export function ClusterQueuePage({ name }) {
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} address=${`${path("clusterqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("workloads")} fieldSelector=${`status.clusterQueue=${name},status.state!=pending,status.state!=finished`} columns=${["name", "namespace", "user", "state", "requests", "running"]} />` },
       session.usage && session.clusterQueues && queue.spec.cohortName && { id: "fair", text: "Fair share", show: () => html`<${FairShare} cohort=${queue.spec.cohortName} name=${name} />` },
+      queue.spec.objective && session.usage && { id: "objective", text: "Objective", show: () => html`<${Objective} name=${name} />` },
       (queue.spec.calendar || session.reservations) && { id: "planned", text: "Planned", show: () => html`<${Planned} queue=${queue} mayListReservations=${session.reservations} />` },
       rights.history && { id: "history", text: "History", show: () => html`<${History} address=${path("clusterqueues", name)} changes=${queue.metadata.generation} mayRollBack=${rights.rollback}
         onRollback=${(version) => setDialog({ kind: "rollback", version })} />` },

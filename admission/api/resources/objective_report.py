@@ -1,0 +1,94 @@
+"""The report `reports/objectives`: how the wished waits of ClusterQueues were met by week, and what was in the way."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from admission.api.errors import BadRequest
+from admission.api.http.calendar_periods import time_zone
+from admission.api.http.responses import reply
+from admission.api.registry import API_VERSION, OBJECTIVE_REPORT
+from admission.api.resources.report_times import format_time
+from admission.model.durations import parse_duration
+from admission.model.queues import ClusterQueue
+from admission.store.workloads.waits import Outcome, objectives_of
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from aiohttp import web
+
+    from admission.api.http.responses import Document
+    from admission.model.queues import Objective
+    from admission.store.store import Store
+
+_DEFAULT_WEEKS: Final = 8
+_MOST_WEEKS: Final = 53
+_NONE: Final = Outcome(0, 0, 0, 0.0, ())
+
+
+class ObjectiveReports:
+    """Handler of the report."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Return the report of the last `weeks`. Raises BadRequest."""
+        zone = time_zone(request.query.get("timezone", ""))
+        weeks, now = _weeks(request.query.get("weeks", "")), self._store.reports.now()
+        only = set(request.query.getall("clusterqueue", []))
+        queues = [one for one in await self._store.queues.list(ClusterQueue.kind) if isinstance(one, ClusterQueue)]
+        objectives = {name: one for name, one in objectives_of(queues).items() if not only or name in only}
+        names, bounds = _bounds(now, weeks, zone)
+        items = []
+        if objectives:
+            outcomes = await self._store.outcomes(objectives, bounds)
+            for name, objective in sorted(objectives.items()):
+                for part in reversed(range(weeks)):
+                    start, end = bounds[part], min(bounds[part + 1], now)
+                    head = {
+                        "clusterQueue": name,
+                        "week": names[part],
+                        "from": format_time(start),
+                        "to": format_time(end),
+                        "partial": end < bounds[part + 1] or start < outcomes.kept_since,
+                    }
+                    items.append(head | _item(objective, outcomes.found.get((name, part), _NONE)))
+        kind = {"kind": OBJECTIVE_REPORT, "apiVersion": API_VERSION, "metadata": {}}
+        return reply({**kind, "timezone": str(zone), "items": items})
+
+
+def _item(objective: Objective, outcome: Outcome) -> Document:
+    return {
+        "percentile": objective.percentile,
+        "wishedSeconds": parse_duration(objective.wait),
+        "workloads": outcome.workloads,
+        "met": outcome.met,
+        "waiting": outcome.waiting,
+        "waitSeconds": round(outcome.wait, 3),
+        "isMet": 100 * outcome.met >= objective.percentile * outcome.workloads,
+        "obstacles": [
+            {"reason": each.reason, "seconds": round(each.seconds, 3), "workloads": each.workloads}
+            for each in outcome.obstacles
+        ],
+    }
+
+
+def _weeks(text: str) -> int:
+    if text and not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= _MOST_WEEKS):
+        raise BadRequest(f'weeks: "{text}" is not a number from 1 to {_MOST_WEEKS}; give one such as {_DEFAULT_WEEKS}')
+    return int(text or _DEFAULT_WEEKS)
+
+
+def _bounds(now: float, weeks: int, zone: tzinfo) -> tuple[list[str], list[float]]:
+    """Return the names of the last `weeks`, the present one included, and where they begin, and where the last ends.
+
+    Weeks begin on Monday at midnight in `zone`, also where clocks change in between.
+    """
+    today = datetime.fromtimestamp(now, zone).date()
+    first = today - timedelta(days=today.weekday() + 7 * (weeks - 1))
+    mondays = [first + timedelta(days=7 * number) for number in range(weeks + 1)]
+    names = [f"{day:%G-W%V}" for day in mondays[:-1]]
+    return names, [datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() for day in mondays]

@@ -1,0 +1,97 @@
+"""Waits of workloads, and the reasons for which those waited that missed an objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.model.manifests import parse_manifest
+from admission.model.queues import ClusterQueue, Objective
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit_log import Author
+from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
+from admission.store.workloads.waits import Obstacle, Outcome, objectives_of
+
+if TYPE_CHECKING:
+    from admission.store.store import Store
+    from tests.conftest import Clock
+
+NOW = 1_750_000_000.0
+HOUR = 3600.0
+HOLDS = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+OBJECTIVE = {"cq": Objective(percentile=50, wait="1h")}
+
+
+async def submit(
+    store: Store, epoch: int, name: str, created: float, *reasons: tuple[float, str],
+    started: float | None = None, left: float | None = None, queue: str = "main",
+) -> None:  # fmt: skip
+    """Write a workload that was created `created` seconds after NOW, and what it waited for."""
+    workload = Workload(name, "a", name, queue, 0, NOW + created, (PodSet("main", 1, {"cpu": 1000}),))
+    state = State.PENDING if started is None and left is None else State.FINISHED
+    finished = None if state is State.PENDING else NOW + (9 * HOUR if left is None else left)
+    record = WorkloadRecord(workload, state, NOW + created, finished_at=finished)
+    history = tuple(Transition(name, NOW + at, State.PENDING, reason) for at, reason in reasons)
+    opened = () if started is None else (Opened(workload, HOLDS, NOW + started),)
+    await store.commit(Changes(workloads=(record,), opened=opened, transitions=history), epoch=epoch)
+    if started is not None:
+        await store.commit(Changes(closed=(Closed(name, NOW + 9 * HOUR, "Succeeded"),)), epoch=epoch)
+
+
+async def led(store: Store) -> int:
+    spec = {"clusterQueue": "cq"}
+    lead = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": {"name": "main", "namespace": "a"}}
+    await store.queues.create(parse_manifest({**lead, "spec": spec}), author=Author("ada"))
+    return await store.lead("test")
+
+
+async def test_objective_is_judged_by_what_started_and_by_what_waits_for_too_long(store: Store, clock: Clock):
+    epoch = await led(store)
+    await submit(store, epoch, "prompt", 0, started=60)
+    slow = (30 * 60, "WaitingForQuota"), (2 * HOUR, "BudgetExhausted"), (2.5 * HOUR, "WaitingForQuota")
+    await submit(store, epoch, "slow", 0, *slow, started=3 * HOUR)
+    await submit(store, epoch, "stuck", 10, (10, "NoMatchingFlavor"))
+    await submit(store, epoch, "gave-up", 20, (20, "WaitingForQuota"), left=50 * 60)  # before it could miss
+    await submit(store, epoch, "young", 9.5 * HOUR, (9.5 * HOUR, "WaitingForQuota"))
+    await submit(store, epoch, "elsewhere", 0, (0, "WaitingForQuota"), queue="other")
+    await submit(store, epoch, "before", -HOUR, (-HOUR, "WaitingForQuota"), started=2 * HOUR)
+    clock.now = NOW + 10 * HOUR
+    found = await store.outcomes(OBJECTIVE, (NOW, NOW + 9 * HOUR, NOW + 10 * HOUR))
+    assert found.found == {
+        ("cq", 0): Outcome(
+            workloads=3,
+            met=1,
+            waiting=1,
+            wait=3 * HOUR,
+            obstacles=(
+                Obstacle("NoMatchingFlavor", 10 * HOUR - 10, 1),
+                Obstacle("WaitingForQuota", 2 * HOUR, 1),
+                Obstacle("BudgetExhausted", HOUR / 2, 1),
+                Obstacle("PendingEvaluation", HOUR / 2, 1),
+            ),
+        )
+    }
+    assert found.found["cq", 0].share == 1 / 3
+
+
+async def test_reasons_after_the_first_admission_and_clocks_that_were_set_back_count_nothing(store, clock):
+    epoch = await led(store)
+    steps = (60, "WaitingForQuota"), (30, "WaitingForPreemptedWorkloads"), (5 * HOUR, "WaitingForQuota")
+    await submit(store, epoch, "again", 0, *steps, started=2 * HOUR)
+    clock.now = NOW + 10 * HOUR
+    (only,) = (await store.outcomes(OBJECTIVE, (NOW, NOW + 10 * HOUR))).found.values()
+    assert [(each.reason, each.seconds) for each in only.obstacles] == [
+        ("WaitingForPreemptedWorkloads", 2 * HOUR - 60),
+        ("PendingEvaluation", 60),
+    ]
+
+
+def test_only_queues_with_an_objective_have_one():
+    def queue(name: str, **spec: object) -> ClusterQueue:
+        head = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}}
+        found = parse_manifest({**head, "spec": spec})
+        assert isinstance(found, ClusterQueue)
+        return found
+
+    assert objectives_of([queue("a"), queue("b", objective={"wait": "2h"})]) == {
+        "b": Objective(percentile=90, wait="2h")
+    }
