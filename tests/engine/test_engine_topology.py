@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,7 @@ from admission.engine.topology.nodes import NodeState, PodRules
 from admission.engine.topology.placement import NO_LEVEL, Placed, Question, Rules, place
 from admission.engine.topology.replacement import beyond, replace_node, resize
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
-from admission.engine.topology.trial import Room
+from admission.engine.topology.trial import Room, Trial
 from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
 from admission.model.workload import Requirement
 
@@ -224,10 +225,72 @@ def test_room_without_some_workloads_is_that_of_the_tree_without_them(nodes, que
                 room.change(part, sign)
             world.topologies.charge(world.held[at], -sign)
         fits = isinstance(world.ask(asked), Placed)
-        if asked.leader is None and not rules.balanced:
+        if not rules.balanced:
             assert room.suffices() == fits
         else:
             assert room.suffices() or not fits
+
+
+class _Other:
+    """A workload that is placed, as far as a trial looks at it."""
+
+    def __init__(self, world: World, placed: list[PlacedPods]) -> None:
+        self.queue = SimpleNamespace(topologies=world.topologies)
+        self.placed = placed
+
+
+@given(
+    st.lists(node, min_size=1, max_size=10),
+    st.lists(question, min_size=1, max_size=8),
+    st.lists(question, min_size=2, max_size=3),
+    st.booleans(),
+    st.lists(st.integers(0, 7), max_size=20),
+)
+def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(nodes, questions, asked, mixed, moves):
+    world = World(Rules(mixed=mixed))
+    for each in nodes:
+        world.topologies.node_changed(each)
+    for each in questions:
+        world.apply("place", each)
+    assume(all(isinstance(world.ask(each._replace(empty=True)), Placed) for each in asked))
+    others = [_Other(world, held) for held in world.held]
+
+    def rooms() -> list[tuple[str, Room]]:
+        return [("f", Room(world.topologies.trees["f"], each, world.rules)) for each in asked]
+
+    trial = Trial(world.topologies, rooms, lambda: _in_turn(world, asked[:-1]))
+    gone: dict[int, None] = {}
+    for at in [number for number in moves if number < len(others)]:
+        if at in gone:
+            del gone[at]
+        else:
+            gone[at] = None
+        trial.change(others[at], gone=at in gone)
+        fits = trial.fits()
+        fresh = world.anew(0)
+        for each in gone:
+            fresh.topologies.hold(others[each].placed, -1)
+        assert fits == (_in_turn(fresh, asked) is not None)
+    for at in [*gone]:
+        trial.change(others[at], gone=False)
+    assert [world.ask(each) for each in asked] == [world.anew(0).ask(each) for each in asked]
+
+
+def _in_turn(world: World, asked: list[Question]) -> list[PlacedPods] | None:
+    """Place pod sets one after the other, for the moment; None: one has no place."""
+    found: list[PlacedPods] = []
+    for each in asked:
+        placed = world.ask(each)
+        if not isinstance(placed, Placed):
+            break
+        for pods in _pods(placed, each):
+            world.topologies.assume(pods, 1)
+            found.append(pods)
+    else:
+        placed = None
+    for pods in found:
+        world.topologies.assume(pods, -1)
+    return found if placed is None else None
 
 
 def test_usage_on_a_node_that_was_away_counts_again():

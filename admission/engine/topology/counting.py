@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
+from copy import copy
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from admission.engine.topology.alike import rooms, verdicts
 
@@ -228,10 +229,29 @@ class Counts:
         for leaf in leaves:
             if self._count_leaf(leaf) and leaf.parent is not None:
                 above[leaf.parent] = None
-        for level in range(len(self._tree.levels) - 2, -1, -1):
-            for domain in above:
+        self.count_above(above)
+
+    def count_above(self, parents: Iterable[Domain], top: int = 0) -> None:
+        """Count these domains, above leaves whose counts have changed, and those above them up to the level `top`."""
+        for level in range(len(self._tree.levels) - 2, top - 1, -1):
+            for domain in parents:
                 self._count_inner(domain, level)
-            above = dict.fromkeys(domain.parent for domain in above if domain.parent is not None)
+            parents = dict.fromkeys(domain.parent for domain in parents if domain.parent is not None)
+
+    def fork(self) -> Self:
+        """Return a copy that does not follow the tree, for `put` and `count_above`."""
+        other = copy(self)
+        other.pods, other.leaders, other.pods_beside = [*self.pods], [*self.leaders], [*self.pods_beside]
+        other.slices = other.pods if self._plain else [*self.slices]
+        other.slices_beside = other.pods_beside if self._plain else [*self.slices_beside]
+        other._lines = {}
+        return other
+
+    def put(self, at: int, pods: int, beside: int, *, leads: bool) -> None:
+        """Set the counts of the leaf of this number; the demand has a leader."""
+        self.pods[at], self.pods_beside[at], self.leaders[at] = pods, beside, int(leads)
+        if self._deepest and not self._plain:
+            self.slices[at], self.slices_beside[at] = pods // self._demand.size, beside // self._demand.size
 
     def _count_leaf(self, leaf: Leaf) -> bool:
         """Return whether any of its counts is another one now."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from admission.engine.topology.counting import counts_of
 from admission.engine.topology.placement import demand_of, levels_of
+from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,18 +36,24 @@ class Part(NamedTuple):
 
 
 class Room:
-    """Whether there is room for the pods of one pod set, without a leader."""
+    """Whether there is room for the pods of one pod set, and for its leader if it has one.
+
+    What fits without the leader is followed at once. What fits beside it is counted where the former suffices.
+    """
 
     def __init__(self, tree: Tree, question: Question, rules: Rules) -> None:
         levels = levels_of(tree, question.request)
         assert not isinstance(levels, str), "it would fit if nothing else were there"
         searched, layers = levels
-        demand = demand_of(tree, question._replace(leader=None), rules, layers)
+        demand = demand_of(tree, question, rules, layers)
         counts = counts_of(tree, demand)
-        known = all(resource in tree.resources for resource, _ in demand.requests)
-        self._leaves = tree.leaves if known else {}
-        self._resources = tuple(resource for resource, _ in demand.requests)
-        self._amounts = tuple(amount for _, amount in demand.requests)
+        amounts, leader = dict(demand.requests), dict(demand.leader or ())
+        self._resources = tuple(amounts | leader)
+        self._amounts = tuple(amounts.get(resource, 0) for resource in self._resources)
+        self._leader = tuple(leader.get(resource, 0) for resource in self._resources) if leader else ()
+        """What the leader requests of each resource; empty: there is none."""
+        self.by_hostname = tree.by_hostname
+        self._leaves = tree.leaves if set(self._resources) <= set(tree.resources) else {}
         self._is_excluded = counts.is_excluded
         self._spots: dict[int, Spot] = {}
         """Leaves that have changed, by number."""
@@ -60,14 +67,45 @@ class Room:
         self._pods = [*counts.pods]
         self._slices = [*counts.slices]
         """Only those of the deciding level follow."""
-        tops = [counts.slices[domain.number] for domain in tree.level(max(0, self._deciding))]
-        self._total = sum(tops)
-        self._sufficient = sum(slices >= self._wanted for slices in tops)
-        """Number of domains of the deciding level that have room for all pods."""
+        self._tops = [domain.number for domain in tree.level(max(0, self._deciding))]
+        self._total = sum(counts.slices[top] for top in self._tops)
+        self._sufficient = {top for top in self._tops if counts.slices[top] >= self._wanted}
+        """The domains of the deciding level that have room for all pods but the leader, by number."""
+        self._counts = counts.fork() if leader else counts
+        self._stale: dict[int, dict[int, Spot]] = {}
+        """Leaves that have changed since they were counted, by number, by that of the domain that decides."""
 
     def suffices(self) -> bool:
         """Whether there is room for all pods."""
-        return self._total >= self._wanted if self._deciding < 0 else self._sufficient > 0
+        if self._deciding >= 0:
+            return any(map(self._leads, self._sufficient)) if self._leader else bool(self._sufficient)
+        return self._total >= self._wanted and (not self._leader or self._total - self._least_lost() >= self._wanted)
+
+    def _leads(self, top: int) -> bool:
+        """Whether a domain has room for all pods and the leader."""
+        self._count(top)
+        return self._counts.leaders[top] > 0 and self._counts.slices_beside[top] >= self._wanted
+
+    def _least_lost(self) -> int:
+        """Return how many slices fit no more where the leader takes least; more than all if it fits nowhere."""
+        self._count(-1)
+        counts = self._counts
+        lost = (counts.slices[top] - counts.slices_beside[top] for top in self._tops if counts.leaders[top])
+        return min(lost, default=self._total + 1)
+
+    def _count(self, top: int) -> None:
+        """Count what fits beside the leader in a domain that decides."""
+        parents: dict[Domain, None] = {}
+        for leaf, number, _, free in self._stale.pop(top, {}).values():
+            each = [*zip(free, self._leader, self._amounts, strict=True)]
+            pods = beside = self._pods[number]
+            leads = all(have >= less for have, less, _ in each if less)
+            if leads:
+                beside = max(0, min((have - less) // amount for have, less, amount in each if amount))
+            self._counts.put(number, pods, beside, leads=leads)
+            if leaf.parent is not None:
+                parents[leaf.parent] = None
+        self._counts.count_above(parents, max(0, self._deciding))
 
     def part(self, pods: PlacedPods) -> Part:
         """Return what pods that are placed take of this room."""
@@ -99,13 +137,16 @@ class Room:
         pods, slices, wanted, plain = self._pods, self._slices, self._wanted, self._plain
         both = zip(part.gains, self._amounts, strict=True)
         resources = [(at, sign * gain, amount) for at, (gain, amount) in enumerate(both)]
-        for (leaf, number, top, free), count in part.spots:
+        for spot, count in part.spots:
+            leaf, number, top, free = spot
             fitting = maxsize
             for at, gain, amount in resources:
                 have = free[at] = free[at] + gain * count
-                if have < fitting * amount:
+                if amount and have < fitting * amount:
                     fitting = have // amount
             more = max(0, fitting) - pods[number]
+            if self._leader:
+                self._stale.setdefault(top, {})[number] = spot
             if not more:
                 continue
             if plain:
@@ -117,7 +158,10 @@ class Room:
             else:
                 before = slices[top]
                 now = slices[top] = before + more
-                self._sufficient += (now >= wanted) - (before >= wanted)
+                if now >= wanted > before:
+                    self._sufficient.add(top)
+                elif before >= wanted > now:
+                    self._sufficient.remove(top)
 
     def _climb(self, domain: Domain, more: int) -> int:
         """Count more pods on a leaf, up to the level of the slices; return how many slices more there are."""
@@ -137,20 +181,22 @@ class Room:
 class Trial:
     """The trees of topologies without the targets taken so far, as one pending workload sees them.
 
-    `rooms`: the rooms that it needs, of each flavor. `search`: whether the workload can be placed in the trees, where
-    these rooms do not suffice for certain. Then the trees follow the targets; otherwise they stay as they are.
+    `rooms`: the rooms that it needs, of each flavor. `search`: places what has to be placed before it is known whether
+    the last room suffices; None: it has no place. The trees follow the targets only where that is called.
     """
 
     def __init__(
         self,
         topologies: Topologies,
         rooms: Callable[[], Iterable[tuple[str, Room]]],
-        search: Callable[[], bool] | None,
+        search: Callable[[], Iterable[PlacedPods] | None] | None,
     ) -> None:
         self._topologies = topologies
         self._make_rooms = rooms
         self._search = search
         self._parts: dict[Held, list[tuple[Room, Part]]] = {}
+        self._gone: dict[Held, None] = {}
+        self._gone_from_trees: dict[Held, None] = {}
 
     @cached_property
     def _rooms(self) -> list[tuple[str, Room]]:
@@ -167,9 +213,42 @@ class Trial:
             ]
         for room, part in parts:
             room.change(part, 1 if gone else -1)
-        if self._search is not None:
-            self._topologies.charge(held.placed, -1 if gone else 1)
+        if gone:
+            self._gone[held] = None
+        else:
+            del self._gone[held]
+            if not self._gone:
+                self._follow()
+
+    def _follow(self) -> None:
+        """Have the trees follow the targets."""
+        for held in [held for held in self._gone_from_trees if held not in self._gone]:
+            del self._gone_from_trees[held]
+            self._topologies.charge(held.placed, 1)
+        for held in [held for held in self._gone if held not in self._gone_from_trees]:
+            self._gone_from_trees[held] = None
+            self._topologies.charge(held.placed, -1)
 
     def fits(self) -> bool:
         """Whether the workload could be placed now."""
-        return all(room.suffices() for _, room in self._rooms) and (self._search is None or self._search())
+        if not all(room.suffices() for _, room in self._rooms):
+            return False
+        if self._search is None:
+            return True
+        self._follow()
+        before = self._search()
+        return before is not None and (not self._rooms or self._last_suffices_beside(before))
+
+    def _last_suffices_beside(self, before: Iterable[PlacedPods]) -> bool:
+        flavor, room = self._rooms[-1]
+        parts = [
+            room.part(pods)
+            for pods in before
+            if (pods.assignment.levels[-1] == HOSTNAME if room.by_hostname else pods.flavor == flavor)
+        ]
+        for part in parts:
+            room.change(part, -1)
+        suffices = room.suffices()
+        for part in parts:
+            room.change(part, 1)
+        return suffices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Mode
@@ -91,22 +92,22 @@ class Placer:
 
     def trial(self, assignment: Assignment) -> Trial:
         """Return what tells whether the workload can be placed without some of those that are placed now."""
-        groups = [*self._groups(assignment)]
-        # Several pod sets may get into each other's way, and other places are not only a matter of room.
-        simple = len(groups) == 1 and len(groups[0]) == 1 and not self._present and not self._topologies.rules.balanced
-        return Trial(
-            self._topologies,
-            lambda: self._rooms(assignment, groups),
-            None if simple else lambda: not isinstance(self.search(assignment, empty=False), tuple),
-        )
+        groups = self._in_order(assignment)
+        # Room decides about the last one, unless pods stay in place or are spread: places are not only room then.
+        exact = not self._present and not self._topologies.rules.balanced
+        before = groups[:-1] if exact else groups
 
-    def _rooms(self, assignment: Assignment, groups: list[list[int]]) -> Iterator[tuple[str, Room]]:
-        """Yield the room that pods need beside their leader and other pod sets, unless some of them stay in place."""
-        for indices in groups:
-            (flavor,) = self._flavors(assignment, indices)
-            workers = self._workers(assignment, indices)
-            if self._pod_sets[workers].name not in self._present:
-                question = self._question(flavor, assignment, workers, empty=False)
+        def search() -> list[PlacedPods] | None:
+            found = self.search(assignment, empty=False, groups=before)
+            return None if isinstance(found, tuple) else [*found.values()] if exact else []
+
+        return Trial(self._topologies, lambda: self._rooms(assignment, groups), search if before else None)
+
+    def _rooms(self, assignment: Assignment, groups: list[tuple[str, list[int]]]) -> Iterator[tuple[str, Room]]:
+        """Yield the room that pods need beside those of other groups, unless some of them stay in place."""
+        for flavor, indices in groups:
+            if self._pod_sets[self._workers(assignment, indices)].name not in self._present:
+                question = self._question(flavor, assignment, indices, empty=False)
                 yield flavor, Room(self._topologies.trees[flavor], question, self._topologies.rules)
 
     @staticmethod
@@ -114,7 +115,13 @@ class Placer:
         """Return which pod set of a group has the workers: that with more pods, with equal numbers the first one."""
         return max(indices, key=lambda index: (assignment.pod_sets[index].pods, -index))
 
-    def _question(self, flavor: str, assignment: Assignment, index: int, *, empty: bool) -> Question:
+    def _leader(self, assignment: Assignment, indices: Sequence[int]) -> int | None:
+        """Return which pod set of a group has the leader; None: none has."""
+        workers = self._workers(assignment, indices)
+        return next((index for index in indices if index != workers), None)
+
+    def _question(self, flavor: str, assignment: Assignment, indices: Sequence[int], *, empty: bool) -> Question:
+        index, leader = self._workers(assignment, indices), self._leader(assignment, indices)
         pod_set, number = self._pod_sets[index], assignment.pod_sets[index].pods
         if (request := pod_set.topology) is not None and request.layers and not self._topologies.rules.as_kueue:
             # Pods beyond whole slices get the place of one more slice; Kueue places them nowhere.
@@ -124,6 +131,7 @@ class Placer:
             requests_of(pod_set.beside_devices),
             pod_set.topology,
             pod_rules(pod_set, self._queue.flavors[flavor]),
+            requests_of(self._pod_sets[leader].beside_devices) if leader is not None else None,
             empty=empty,
         )
 
@@ -181,28 +189,33 @@ class Placer:
         chosen = {choice.flavor for index in indices for choice in assignment.pod_sets[index].choices.values()}
         return sorted(chosen & self._topologies.trees.keys())
 
-    def search(self, assignment: Assignment, *, empty: bool) -> dict[int, PlacedPods] | tuple[int, str]:
-        """Return the place of each pod set by index, or the index of a pod set that has none, and why."""
-        by_flavor: dict[str, list[list[int]]] = {}
-        groups = [*self._groups(assignment)]
-        for indices in groups:
-            (flavor,) = self._flavors(assignment, indices)
-            by_flavor.setdefault(flavor, []).append(indices)
+    def _in_order(self, assignment: Assignment) -> list[tuple[str, list[int]]]:
+        """Return the pod sets that are placed together, by index, with their flavor; in the order of placement."""
+        groups = ((self._flavors(assignment, indices)[0], indices) for indices in self._groups(assignment))
+        return sorted(groups, key=itemgetter(0))
+
+    def search(
+        self, assignment: Assignment, *, empty: bool, groups: list[tuple[str, list[int]]] | None = None
+    ) -> dict[int, PlacedPods] | tuple[int, str]:
+        """Return the place of each pod set by index, or the index of a pod set that has none, and why.
+
+        `groups`: as of `_in_order`; None: all.
+        """
+        groups = self._in_order(assignment) if groups is None else groups
         found: dict[int, PlacedPods] = {}
         failure: tuple[int, str] | None = None
         assumed = [*self._stay] if empty else []  # otherwise they are counted as any usage
         for pods in assumed:
             self._topologies.assume(pods, 1)
-        for flavor in sorted(by_flavor):
-            for indices in by_flavor[flavor]:
-                placed = self._search_group(flavor, assignment, indices, empty=empty)
-                if isinstance(placed, str):
-                    failure = failure or (indices[0], placed)
-                    break
-                found.update(placed)
-                for index, pods in placed.items() if len(groups) > 1 else ():
-                    assumed.append(self._new(index, pods))
-                    self._topologies.assume(assumed[-1], 1)
+        for flavor, indices in groups:
+            placed = self._search_group(flavor, assignment, indices, empty=empty)
+            if isinstance(placed, str):
+                failure = indices[0], placed
+                break
+            found.update(placed)
+            for index, pods in placed.items() if len(groups) > 1 else ():
+                assumed.append(self._new(index, pods))
+                self._topologies.assume(assumed[-1], 1)
         for pods in assumed:
             self._topologies.assume(pods, -1)
         return failure if failure is not None else dict(sorted(found.items()))
@@ -210,13 +223,12 @@ class Placer:
     def _search_group(
         self, flavor: str, assignment: Assignment, indices: Sequence[int], *, empty: bool
     ) -> dict[int, PlacedPods] | str:
-        workers = indices.index(self._workers(assignment, indices))
-        leader = next((at for at in range(len(indices)) if at != workers), None)
-        leader_requests = requests_of(self._pod_sets[indices[leader]].beside_devices) if leader is not None else None
-        question = self._question(flavor, assignment, indices[workers], empty=empty)._replace(leader=leader_requests)
-        tree, pods = self._topologies.trees[flavor], assignment.pod_sets[indices[workers]].pods
-        present = [self._present.get(self._pod_sets[index].name) for index in indices]
-        if (here := present[workers]) is not None and (leader is None or present[leader] is not None):
+        workers, leader = self._workers(assignment, indices), self._leader(assignment, indices)
+        question = self._question(flavor, assignment, indices, empty=empty)
+        tree, pods = self._topologies.trees[flavor], assignment.pod_sets[workers].pods
+        here = self._present.get(self._pod_sets[workers].name)
+        there = self._present.get(self._pod_sets[leader].name) if leader is not None else None
+        if here is not None and (leader is None or there is not None):
             # The template of pods in one domain has its node selector, unless it is a node: the others have to join.
             within = here.domains[0].values if len(here.domains) == 1 and not tree.by_hostname else ()
             number = max(pods, sum(count for _, count in here.domains))
@@ -224,18 +236,18 @@ class Placer:
             resized = resize(tree, alone, here, self._topologies.rules, within)
             if isinstance(resized, str):
                 return resized
-            found = {indices[workers]: PlacedPods(flavor, resized, question.requests)}
-            if leader is not None and leader_requests is not None and (there := present[leader]) is not None:
-                found[indices[leader]] = PlacedPods(flavor, there, leader_requests)
+            found = {workers: PlacedPods(flavor, resized, question.requests)}
+            if leader is not None and question.leader is not None and there is not None:
+                found[leader] = PlacedPods(flavor, there, question.leader)
             return found
         placed = place(tree, question, self._topologies.rules)
         if not isinstance(placed, Placed):
             return placed
-        found = {indices[workers]: PlacedPods(flavor, shortened(placed.pods, pods), question.requests)}
-        if leader is not None and placed.leader is not None and leader_requests is not None:
+        found = {workers: PlacedPods(flavor, shortened(placed.pods, pods), question.requests)}
+        if leader is not None and placed.leader is not None and question.leader is not None:
             # As in Kueue a leader that requests nothing has no flavor, and so no place that could be confirmed.
-            own = flavor if assignment.pod_sets[indices[leader]].choices else ""
-            found[indices[leader]] = PlacedPods(own, placed.leader, leader_requests)
+            own = flavor if assignment.pod_sets[leader].choices else ""
+            found[leader] = PlacedPods(own, placed.leader, question.leader)
         return found
 
 
