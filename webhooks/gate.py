@@ -25,7 +25,7 @@ from admission.apimachinery.errors import UnusableCertificate
 from admission.kinds import BATCH_JOB, all_kinds, parse_form
 from admission.kinds.rules import QueueRule
 from admission.serving.logs import log_to_stderr, set_log_level
-from admission.serving.loop import new_loop
+from admission.serving.runtime import new_loop
 from admission.serving.tls import ReloadingContext
 from webhooks.review import Reviewer
 from webhooks.server import answering

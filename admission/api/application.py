@@ -23,7 +23,6 @@ from admission.api.http.database_timeout import DatabaseTimeout, mark_started
 from admission.api.http.failures import RESOURCE, failures
 from admission.api.http.rate_limits import RateLimiter
 from admission.api.http.responses import add_warning
-from admission.api.http.security_headers import add_security_headers
 from admission.api.kinds.descriptor import no_cluster_check, no_receiver_fault
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes, no_webhook_fault, none_not_queued
@@ -306,3 +305,26 @@ def _route(app: web.Application, resource: Resource, verb: str, handler: Handler
     app.router.add_route(_METHODS[verb], path, handle)
     if verb == "list" and resource.namespaced:
         app.router.add_route("GET", resource.collection(), handle)
+
+
+_HEADERS = {
+    "Cache-Control": "no-cache, private",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_ONE_YEAR = "max-age=31536000"
+"""Strict-Transport-Security, over TLS only."""
+
+
+async def add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers before a response is sent (signal `on_response_prepare`).
+
+    Headers that a handler has set are kept: the dashboard's pages have a Content-Security-Policy of their own.
+    """
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    if request.secure:
+        response.headers.setdefault("Strict-Transport-Security", _ONE_YEAR)

@@ -5,6 +5,9 @@ CommandError
     Unreadable          a file that does not exist, cannot be read, or has invalid content
     BadFlag             a flag with an invalid value
     DiffFailed          any error of `sluice diff`
+DemoError               the demo cannot start or cannot continue
+    BadTrace            its trace file is missing or invalid (`demo.trace`)
+    ChildDied           one of its processes exited unexpectedly (`demo.children`)
 
 Other SluiceErrors, of the API client, the cluster and the database, reach `admission.cli.main` as they are.
 """
@@ -43,3 +46,7 @@ class DiffFailed(CommandError):
     """`sluice diff` could not compare. The exit code is 2, because 1 means that there are differences."""
 
     exit_code = 2
+
+
+class DemoError(SluiceError):
+    """The demo cannot start or cannot continue."""

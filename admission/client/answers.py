@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from admission.model.usage_units import usage_unit
+from admission.model.resource_words import usage_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import orjson
 
 from admission.kinds import templates, topology
-from admission.kinds.base import MANAGED, Kind, Object, Outcome, PodCount
-from admission.kinds.common import NOTHING
-from admission.kinds.grouping import GATE, group_faults
+from admission.kinds.base import MANAGED, POD_OWNER, Kind, Object, Outcome, PodCount
+from admission.kinds.common import NOTHING, first
+from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.grouping import GATE, GROUP_NAME, group_faults
 from admission.kinds.patches import additions, pointer, same_generation
 from admission.kinds.requests import check_resources
 from admission.model.errors import Misconfigured
@@ -158,3 +159,23 @@ def _is_ready(status: Object) -> bool:
 @lru_cache(maxsize=8192)
 def _pod_sets(essence: bytes, context: NamespaceContext) -> tuple[PodSet, ...]:
     return (templates.pod_set("main", orjson.loads(essence), context, path="", count=1),)
+
+
+class Occupant(NamedTuple):
+    """A pod that has not ended on a node."""
+
+    namespace: str
+    uids: tuple[str, ...]
+    """Uids of which one may be that of its workload: what its labels name, and its own."""
+    group: str
+    """Name of its pod group, which is that of the workload; empty: it is in none."""
+
+
+def occupant(pod: Mapping[str, Any]) -> Occupant | None:
+    """Return what a pod says about its workload; None: it has ended."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return None
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    named = (labels.get(WORKLOAD_UID, ""), labels.get(POD_OWNER, ""), metadata["uid"])
+    return Occupant(metadata.get("namespace", ""), tuple(filter(None, named)), first(labels, GROUP_NAME))

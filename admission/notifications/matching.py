@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from admission.apimachinery.differences import differences
+from admission.apimachinery.patches import differences
 from admission.engine.vocabulary import PREEMPTED
 from admission.model.queues import ClusterQueue
 from admission.notifications.bodies import left_out_event, quota_event, workload_event

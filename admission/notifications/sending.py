@@ -1,25 +1,29 @@
-"""Delivery of a notification as an HTTP request: checked addresses, no redirects, no proxies, with a timeout."""
+"""Delivery of a notification as an HTTP request: to public addresses only, no redirects or proxies, with a timeout."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import aiohttp
 
 from admission.model.text import clean
-from admission.notifications.addresses import ForbiddenAddress, checked_socket_factory
 from admission.notifications.bodies import encoded, signed
 from admission.notifications.receivers import DeliveryFailed
 from admission.serving.outgoing import client_connector, client_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from ipaddress import IPv4Network
 
     from admission.notifications.receivers import Receiver, Receivers
     from admission.store.records import Document
+
+    Network: TypeAlias = IPv4Network | IPv6Network
 
 _TIMEOUT: Final = 10.0
 """Timeout of a request, in seconds."""
@@ -90,3 +94,48 @@ def _cause(error: BaseException) -> str:
 def _seconds(text: str) -> float:
     """Return the seconds of a Retry-After header; 0 for a date, which is not supported."""
     return min(float(text), _MAX_RETRY_AFTER) if text.isascii() and text.isdecimal() and len(text) < 8 else 0.0
+
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+"""Prefix of IPv4 addresses embedded in IPv6 addresses, for networks without IPv4 (RFC 6052)."""
+
+
+class ForbiddenAddress(OSError):
+    """A connection to a forbidden address was attempted."""
+
+
+def is_allowed(text: str, networks: Sequence[Network]) -> bool:
+    """Whether notifications may be sent to this IP address; `networks` are allowed beside public addresses."""
+    address = ip_address(text.partition("%")[0])
+    target = _ipv4_of(address)
+    if any(each.version == network.version and each in network for each in (address, target) for network in networks):
+        return True
+    return target.is_global and not target.is_multicast and not target.is_reserved
+
+
+def _ipv4_of(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that is embedded in an IPv6 address, else the address itself."""
+    if not isinstance(address, IPv6Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    teredo = address.teredo[1] if address.teredo is not None else None
+    return address.ipv4_mapped or address.sixtofour or teredo or address
+
+
+def checked_socket_factory(networks: Callable[[], Sequence[Network]]) -> Callable[[Any], socket.socket]:
+    """Return a socket factory for aiohttp that raises ForbiddenAddress for a forbidden address.
+
+    `networks` is called for each socket, because the configuration can be reloaded.
+    """
+
+    def make(info: Any) -> socket.socket:
+        family, kind, protocol, _, address = info
+        if not is_allowed(address[0], networks()):
+            raise ForbiddenAddress(
+                f"{address[0]} is not a public address; if notifications may be sent there, "
+                "add its network to notifications.allowedNetworks in the configuration"
+            )
+        return socket.socket(family, kind, protocol)
+
+    return make

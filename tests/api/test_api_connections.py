@@ -16,7 +16,7 @@ from pki import Authority
 
 from admission.serving.connections import ConnectionLimits, Connections, trust
 from admission.serving.listener import listening, open_sockets
-from admission.serving.loop import new_loop
+from admission.serving.runtime import new_loop
 from admission.serving.tls import ReloadingContext
 
 if TYPE_CHECKING:

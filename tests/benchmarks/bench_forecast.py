@@ -20,7 +20,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from admission.cli.configuration.settings import load_settings
-from admission.cli.serve import interpreter
 from admission.cli.serve.estimates import Estimates
 from admission.engine import (
     Engine,
@@ -33,9 +32,10 @@ from admission.engine import (
 )
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.serving.runtime import tune
 from admission.simulate.calibration import Calibration, Range, ReportedRange
 from admission.simulate.durations import Durations
-from admission.simulate.forecast import CurrentState, forecast_starts
+from admission.simulate.estimator import CurrentState, forecast_starts
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.errors import AlreadyExists
@@ -240,7 +240,7 @@ async def _beside_decisions() -> list[Figure]:
     The latter is the longest processor time of its thread between two switches to other tasks, which does not depend on
     the load of the machine.
     """
-    interpreter.tune()  # as `serve` does
+    tune()  # as `serve` does
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
         await migrate(url)

@@ -20,9 +20,9 @@ from playwright.async_api import async_playwright
 
 from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
-from admission.cli.serve import interpreter
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.serving.runtime import tune, without_garbage
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, WorkloadRecord
@@ -62,12 +62,12 @@ _SHAPE = (PodSet("main", 1, {"cpu": 1000}),)
 
 async def run() -> list[Figure]:
     """Measure the cost while the cluster is idle and while workloads are admitted, with and without pages."""
-    interpreter.tune()  # as `serve` does
+    tune()  # as `serve` does
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
         await migrate(url)
         async with Store.open(url) as store:
-            with interpreter.without_garbage():
+            with without_garbage():
                 epoch = await _fill(store)
             app = create_app(store, token=_TOKEN, checks={})
             async with listening(app, "127.0.0.1", 0) as address:

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
-from admission.cli.serve import interpreter
+from admission.serving.runtime import tune
 from admission.store.store import Store
 from tests.benchmarks import bench_report
 from tests.benchmarks.measure import Figure, in_each_database, percentile
@@ -34,7 +34,7 @@ _PATHS = {
 
 async def run() -> list[Figure]:
     """Measure on SQLite and on PostgreSQL."""
-    interpreter.tune()  # as `serve` does
+    tune()  # as `serve` does
     return await in_each_database(_measure)
 
 

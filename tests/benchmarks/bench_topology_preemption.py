@@ -9,7 +9,6 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from admission.cli.serve import interpreter
 from admission.engine import (
     Engine,
     NamespaceChanged,
@@ -24,6 +23,7 @@ from admission.engine.topology.nodes import NodeState
 from admission.model.manifests import parse_manifest
 from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, TopologyRequest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.serving.runtime import tune, without_garbage
 from tests.benchmarks.measure import Figure, at_most
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ _URGENT = {
 
 def figures() -> Iterator[Figure]:
     """Yield the cost of one cycle for each urgent workload: with neighbours side by side, and spread over all racks."""
-    interpreter.tune()  # as `serve` does
+    tune()  # as `serve` does
     for scattered in (False, True):
         for what, pod_sets in _URGENT.items():
-            with interpreter.without_garbage():
+            with without_garbage():
                 engine = _full_cluster(scattered=scattered)
             # The tree has been used before, by pods that would not fit into an empty rack either.
             _submit(engine, "other", ((40, _RACK, ""),), gpus=4)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.cli.demo.gangs import UNTIL_DELETED, WORKLOAD
-from admission.cli.demo.manifests import document as demo_document
+from admission.cli.demo.load import document as demo_document
 from admission.cli.demo.plan import QUEUE, Nodes, Plan, PlannedJob, Team
 from admission.cluster.informer import Informer
 from admission.model.errors import ClusterError

@@ -10,10 +10,9 @@ import pytest
 
 from admission.cli.demo.account import Account, Phase
 from admission.cli.demo.closing import Costs, close
-from admission.cli.demo.fair_share import fair_share
 from admission.cli.demo.gangs import UNTIL_DELETED
-from admission.cli.demo.kinds import of_kinds
 from admission.cli.demo.plan import Plan, PlannedJob, job_document, three_teams
+from admission.cli.demo.scenes import fair_share, of_kinds
 from admission.cli.demo.terminal import Terminal
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from admission.cli.demo.errors import BadTrace
-from admission.cli.demo.fair_share import fair_share
 from admission.cli.demo.plan import GPU, Plan, node_document, queue_documents, three_teams
-from admission.cli.demo.trace import trace_plan
+from admission.cli.demo.scenes import fair_share
+from admission.cli.demo.trace import BadTrace, trace_plan
 from admission.model.manifests import parse_manifest
 
 if TYPE_CHECKING:

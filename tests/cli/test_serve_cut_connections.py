@@ -15,7 +15,7 @@ from ports import free_port
 from serve_processes import TOKEN, serving
 
 from admission.sandbox.sandbox import Sandbox
-from admission.serving.loop import new_loop
+from admission.serving.runtime import new_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from admission.cli.serve import interpreter
+from admission.serving.runtime import without_garbage
 
 
 class SelfReferencing:
@@ -25,7 +25,7 @@ def unfrozen_afterwards():
 def test_leader_state_is_garbage_collected_two_leaders_later():
     known = []
     for _ in range(4):
-        with interpreter.without_garbage():
+        with without_garbage():
             lead = SelfReferencing()
         known.append(weakref.ref(lead))
         del lead

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from admission.controller.state.timer import Timer
-from admission.serving.loop import new_loop
+from admission.serving.runtime import new_loop
 
 
 async def set_in_own_callback() -> None:

@@ -9,9 +9,8 @@ from ipaddress import ip_network
 import pytest
 from receiving import LOOPBACK, inbox, receiver
 
-from admission.notifications.addresses import is_allowed
 from admission.notifications.receivers import DeliveryFailed, Receivers
-from admission.notifications.sending import Sender
+from admission.notifications.sending import Sender, is_allowed
 from tests.api.pki import Authority
 
 EVENT = {"id": "1", "type": "dev.sluice.workload.admitted", "data": {}}

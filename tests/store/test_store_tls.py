@@ -13,8 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from admission.model.errors import StoreError
-from admission.store.database.connection import Location
-from admission.store.database.tls import tls_context
+from admission.store.database.connection import Location, tls_context
 from admission.store.errors import InvalidDatabaseUrl
 from admission.store.store import Store
 from tests.event_loop import run

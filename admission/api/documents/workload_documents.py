@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
-from admission.api.documents.conditions import conditions, timestamp
 from admission.api.documents.workload_names import workload_name
 from admission.api.registry import API_VERSION, WORKLOADS
+from admission.engine.vocabulary import (
+    BEING_DELETED,
+    CLUSTER_QUEUE_STOPPED,
+    LOCAL_QUEUE_STOPPED,
+    MISCONFIGURED,
+    ON_HOLD,
+    PENDING_EVALUATION,
+    PODS_UNSCHEDULED,
+    PREEMPTED,
+    SUSPENDED,
+)
+from admission.model import sentences
 from admission.model.quantity import format_amount
 from admission.model.workload import LOCAL
+from admission.store.records import Eviction, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -157,3 +171,126 @@ def _admission(admission: Admission) -> Document:
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {resource: format_amount(resource, amount) for resource, amount in amounts.items()}
+
+
+_RESTARTED: Final = {CLUSTER_QUEUE_STOPPED: "ClusterQueueRestarted", LOCAL_QUEUE_STOPPED: "LocalQueueRestarted"}
+"""Kueue's reasons of Requeued, by the reason of an eviction from a stopped queue that was started again."""
+_KEPT_OUT: Final = frozenset({SUSPENDED, ON_HOLD, MISCONFIGURED, BEING_DELETED})
+"""Reasons of pending workloads that are not in the queue."""
+
+
+def conditions(record: WorkloadRecord, *, now: float) -> list[Document]:
+    """Return the conditions that follow from a workload's record. `now`: Unix time (s).
+
+    Types: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished.
+    """
+    found = _progress(record)
+    if record.state is State.FINISHED:
+        return found
+    found += _readiness(record)
+    eviction = _eviction(record)
+    if eviction is None:
+        return found
+    evicted = record.state is not State.ADMITTED
+    causes = [("Evicted", eviction.reason)]
+    if eviction.reason == PREEMPTED:
+        causes.append(("Preempted", eviction.preemption or PREEMPTED))
+    for kind, reason in causes:
+        if evicted:
+            found.append(_condition(kind, True, reason, eviction.message, eviction.at))
+        else:
+            text = f"Previously: {eviction.message}"
+            found.append(_condition(kind, False, "QuotaReserved", text, record.admitted_at))
+    if record.state is State.PENDING:
+        found.append(_requeued(record, eviction, now))
+    return found
+
+
+def _eviction(record: WorkloadRecord) -> Eviction | None:
+    """Return the last eviction, or None.
+
+    Versions before evictions were recorded stored only the reason of one under way.
+    """
+    if record.eviction is not None or not record.evict_reason:
+        return record.eviction
+    return Eviction(record.evict_reason, record.message, record.queued_at)
+
+
+def _progress(record: WorkloadRecord) -> list[Document]:
+    reserved = f"Quota reserved in ClusterQueue {record.cluster_queue}"
+    since = record.admitted_at
+    match record.state:
+        case State.PENDING:
+            reason = record.reason or PENDING_EVALUATION
+            message = record.message or (sentences.NOT_TRIED if reason == PENDING_EVALUATION else "")
+            found = [_condition("QuotaReserved", False, reason, message, record.queued_at)]
+            if record.eviction is not None:
+                text = "The workload has no reservation"
+                found.append(_condition("Admitted", False, "NoReservation", text, record.queued_at))
+            return found
+        case State.ADMITTED if record.checks_pending:
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", False, "UnsatisfiedAdmissionChecks", record.message, since),
+            ]
+        case State.ADMITTED:
+            # A message about its pods belongs to PodsReady.
+            message = record.message
+            if (record.reason == PODS_UNSCHEDULED or not message) and record.admission is not None:
+                message = sentences.admitted(record.workload, record.admission)
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", True, "Admitted", message, record.cleared_at or since),
+            ]
+        case State.EVICTING:
+            message = record.message if record.is_stop_refused else sentences.BEING_STOPPED
+            return [
+                _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
+                _condition("Admitted", False, "Evicted", message, since),
+            ]
+        case State.FINISHED:
+            return [_condition("Finished", True, record.outcome, record.message, record.finished_at)]
+
+
+def _readiness(record: WorkloadRecord) -> list[Document]:
+    if record.state is not State.ADMITTED:
+        return []
+    if record.reason == PODS_UNSCHEDULED:
+        return [_condition("PodsReady", False, "WaitForStart", record.message, record.cleared_at)]
+    if record.ready_at is None:
+        return []
+    if record.unready_at is None:
+        return [_condition("PodsReady", True, "Started", sentences.PODS_READY, record.ready_at)]
+    return [_condition("PodsReady", False, "WaitForRecovery", sentences.POD_LOST, record.unready_at)]
+
+
+def _requeued(record: WorkloadRecord, eviction: Eviction, now: float) -> Document:
+    """Return the condition Requeued, as in Kueue: True once the workload is in the queue again."""
+    if not record.active:
+        return _condition("Requeued", False, "Deactivated", record.message, record.queued_at)
+    if record.reason in _KEPT_OUT:
+        is_stopped = record.reason == SUSPENDED and eviction.reason in _RESTARTED
+        reason = eviction.reason if is_stopped else record.reason
+        return _condition("Requeued", False, reason, record.message, record.queued_at)
+    if record.not_before is not None and record.not_before > now:
+        text = sentences.backing_off(record.not_before)
+        return _condition("Requeued", False, eviction.reason, text, record.queued_at)
+    reason = "BackoffFinished" if record.not_before is not None else _RESTARTED.get(eviction.reason, eviction.reason)
+    if eviction.reason.startswith("Deactivated"):
+        reason = "Reactivated"
+    return _condition("Requeued", True, reason, sentences.REQUEUED, record.queued_at)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, at: float | None = None) -> Document:
+    condition = {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
+    return condition | ({} if at is None else {"lastTransitionTime": timestamp(at)})
+
+
+def timestamp(seconds: float) -> str:
+    """Format a Unix time as Kubernetes does: `2026-01-02T12:05:30Z`."""
+    return _instant(int(seconds))
+
+
+@lru_cache(maxsize=8192)
+def _instant(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

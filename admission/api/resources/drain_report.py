@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from admission.api.errors import BadRequest, ReviewUnavailable
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, DRAIN_REPORT
-from admission.kinds.occupants import occupant
+from admission.kinds.pod import occupant
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.names import is_dns_subdomain

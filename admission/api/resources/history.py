@@ -13,7 +13,7 @@ from admission.api.http.bodies import read_document
 from admission.api.http.request_options import dry_run, number
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
-from admission.apimachinery.differences import differences
+from admission.apimachinery.patches import differences
 from admission.engine.victims import preemptor_in
 from admission.engine.vocabulary import PREEMPTED
 from admission.model.manifests import to_manifest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.errors import BadRequest
 from admission.api.http.calendar_periods import calendar_period, time_zone
-from admission.api.http.instants import UNITS, instant
+from admission.api.http.request_options import UNITS, instant
 from admission.store.ledger.periods import PERIODS, bounds, label, period_ends
 from admission.store.ledger.quota_history import Span
 from admission.store.ledger.rollup import HOUR

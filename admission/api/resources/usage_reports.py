@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
-from admission.api.http.instants import instant
+from admission.api.http.request_options import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT

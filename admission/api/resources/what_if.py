@@ -11,7 +11,7 @@ from aiohttp import web
 
 from admission.api.errors import ApiError, BadRequest, UnknownObject
 from admission.api.http.bodies import read_document
-from admission.api.http.instants import instant
+from admission.api.http.request_options import instant
 from admission.api.registry import API_VERSION, WHAT_IFS
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest

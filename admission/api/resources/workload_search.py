@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.documents.presentation import workload_documents
 from admission.api.errors import BadRequest
-from admission.api.http.instants import instant
-from admission.api.http.request_options import number, resource_version
+from admission.api.http.request_options import instant, number, resource_version
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import encode, reply_encoded
 from admission.model import sentences

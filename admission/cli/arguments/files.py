@@ -1,13 +1,13 @@
-"""Manifests from files, directories and standard input."""
+"""Manifests from files, directories and standard input, which may be closed (`<&-`)."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.standard_input import standard_input
 from admission.cli.configuration.local_file import EMPTY_NAME, url_fault
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
@@ -15,7 +15,7 @@ from admission.model.reading import parse_documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from typing import Any, TextIO
 
     from admission.model.reading import Document
 
@@ -90,3 +90,15 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise Unreadable(f"the directory {path} contains no {', '.join(_SUFFIXES)} file")
     return files
+
+
+def standard_input() -> TextIO:
+    """Return standard input. Raises Unreadable if it is closed: Python then has no object for it."""
+    if sys.stdin is None:
+        raise Unreadable("standard input is closed; name a file instead of -, or redirect the input")
+    return sys.stdin
+
+
+def can_answer() -> bool:
+    """Return whether a question can be answered: standard input is a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.files import can_answer
 from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.kubernetes import (
     current_user,
@@ -25,7 +26,6 @@ from admission.cli.arguments.objects import (
     parse_workload_name,
     refuse_empty,
 )
-from admission.cli.arguments.standard_input import can_answer
 from admission.cli.arguments.workload_names import find_workload, kubectl_hint
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admission.apimachinery.differences import differences
+from admission.apimachinery.patches import differences
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import (
     complete_type,

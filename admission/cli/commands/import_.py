@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from admission.cli.arguments.database import DatabaseFlags, database_options
-from admission.cli.arguments.standard_input import standard_input
+from admission.cli.arguments.files import standard_input
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.errors import CommandError
 from admission.cli.output.progress import Progress

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 import orjson
 
-from admission.cli.arguments.standard_input import standard_input
+from admission.cli.arguments.files import standard_input
 from admission.cli.configuration.local_file import url_fault
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject, SluiceError

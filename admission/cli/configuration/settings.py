@@ -27,7 +27,6 @@ from pydantic_settings import (
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.configuration.notification_settings import NotificationSettings
-from admission.cli.configuration.oidc_settings import OidcSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
     FailureRecoverySettings,
@@ -38,8 +37,8 @@ from admission.cli.configuration.policy_settings import (
     WaitForPodsReadySettings,
     policy,
 )
-from admission.cli.configuration.request_header_settings import RequestHeaderSettings
 from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
+from admission.cli.configuration.sign_in_settings import OidcSettings, RequestHeaderSettings
 from admission.cli.errors import InvalidSettings
 from admission.kinds.rules import Unlabelled
 from admission.model.base import FieldFaultsError, LabelSelector

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.demo.fair_share import fair_share
-from admission.cli.demo.kinds import of_kinds
 from admission.cli.demo.plan import three_teams
+from admission.cli.demo.scenes import fair_share, of_kinds
 from admission.cli.demo.trace import trace_plan
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.cli.demo.errors import ChildDied
+from admission.cli.errors import DemoError
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ _EXIT_NOTICE: Final = 0.5
 """Seconds to wait for the exit status of a child after an error that its death may have caused."""
 _TAIL: Final = 12
 """Number of log lines of an exited process that are shown."""
+
+
+class ChildDied(DemoError):
+    """A process of the demo exited. The message ends with the last lines of its output."""
 
 
 @dataclass(frozen=True, slots=True)

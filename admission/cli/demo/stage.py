@@ -14,7 +14,7 @@ import aiohttp
 import yaml
 
 from admission.cli.demo.children import Child, free_port, guarded, sluice
-from admission.cli.demo.errors import DemoError
+from admission.cli.errors import DemoError
 from admission.cluster.client import Client
 from admission.model.errors import ClusterError
 

@@ -12,8 +12,8 @@ import statistics
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.errors import BadTrace
 from admission.cli.demo.plan import GPU, Nodes, Plan, PlannedJob, Team
+from admission.cli.errors import DemoError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,6 +40,10 @@ _TEAMS: Final = (
     ("best-effort", 3, "spare", 100, ("BE",)),
 )
 _TEAM_OF: Final = {qos: name for name, *_, classes in _TEAMS for qos in classes}
+
+
+class BadTrace(DemoError):
+    """A trace file that cannot be replayed."""
 
 
 def trace_plan(path: Path, *, jobs: int = 2000, speed: float = 360.0) -> Plan:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
 from admission.api.registry import WORKLOADS
+from admission.cli.errors import CommandError
+from admission.cli.output.jsonpath import find
 from admission.cli.output.printing import print_documents, print_line
-from admission.cli.output.sorting import sorted_by
 from admission.cli.output.tables import Table
+from admission.model.errors import InvalidQuantity
+from admission.model.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from fractions import Fraction
 
     from admission.api.registry import Resource
     from admission.client.transport import Document
@@ -114,3 +119,33 @@ class ObjectPrinter:
         return sorted(
             rows, key=lambda row: _STATES.index(row["cells"][place]) if row["cells"][place] in _STATES else last
         )
+
+
+T = TypeVar("T")
+_Key: TypeAlias = "tuple[int, Fraction | int | float, list[tuple[int, int, str]]]"
+
+
+def sorted_by(path: str, items: Iterable[T], document_of: Callable[[T], Document]) -> list[T]:
+    """Return the items sorted by the value of `path` in their documents: missing first, then numbers, then text.
+
+    Quantities such as `500m` are numbers. Raises CommandError if no object has the field.
+    """
+    pairs = [(next(iter(find(path, document_of(item))), None), item) for item in items]
+    if pairs and all(value is None for value, _ in pairs):
+        raise CommandError(f"--sort-by: none of the objects has a field {path}; -o yaml shows the fields")
+    return [item for _, item in sorted(pairs, key=lambda pair: _key(pair[0]))]
+
+
+def _key(value: Any) -> _Key:
+    """Return the sort key of a value: (0 missing, 1 number, 2 text), the number, the parts of the text."""
+    if value is None:
+        return 0, 0, []
+    if isinstance(value, bool | int | float):
+        return 1, value, []
+    text = str(value)
+    try:
+        return 1, parse_quantity(text), []
+    except InvalidQuantity:
+        # Digits compare as numbers, so that job-9 comes before job-10.
+        parts = re.findall(r"(\d+)|(\D+)", text, re.ASCII)
+        return 2, 0, [(0, int(number), "") if number else (1, 0, word) for number, word in parts]

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from admission.model.quantity import amount
-from admission.model.resource_words import amount_text, resource_word
-from admission.model.usage_units import is_in_bytes, usage_unit
+from admission.model.resource_words import amount_text, is_in_bytes, resource_word, usage_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,7 +20,6 @@ from admission.api.metrics_endpoint import PATH, Metrics
 from admission.cli.configuration.settings import load_settings
 from admission.cli.configuration.settings_options import settings_options
 from admission.cli.errors import InvalidSettings
-from admission.cli.serve import interpreter
 from admission.cli.serve.adoption import check_ownership, new_claim
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
@@ -50,7 +49,7 @@ from admission.kinds.registry import holds_items
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
 from admission.serving.logs import log_to_stderr, set_log_level
-from admission.serving.loop import new_loop
+from admission.serving.runtime import new_loop, tune, without_garbage
 from admission.store.database.connection import Location
 from admission.store.database.migrations import ensure_ready, migrate
 from admission.store.store import Store
@@ -181,7 +180,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
         log.info(
             "API at %s, cluster at %s as %s, database %s, %s", url, client.server, replica.username, replica.claim, role
         )
-        interpreter.tune()
+        tune()
         await _run_all(background)
 
 
@@ -292,7 +291,7 @@ def _controller(
         kinds=kinds,
         policy=settings.policy(),
         leads=leads,
-        loading=interpreter.without_garbage,
+        loading=without_garbage,
         audit_interval=settings.audit_interval,
         tracing=tracing,
         join=join,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.inbox import NodesDrained
 from admission.controller.state.repeating import repeat
-from admission.kinds.occupants import occupant
+from admission.kinds.pod import occupant
 from admission.model import sentences
 from admission.model.queues import Drain
 

@@ -6,7 +6,7 @@ The steps and their order are those of apiserver's pkg/registry/generic/registry
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.metadata import validate_metadata_update, validate_new_metadata
@@ -16,12 +16,51 @@ from admission.sandbox.clock import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from admission.sandbox.apiserver.admission_chain import AdmissionChain
+    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.requests import Call, DeleteOptions
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Collection
     from admission.sandbox.clock import Clock
+
+
+class AdmissionChain(Protocol):
+    """Mutating and validating admission of one request. `operation` is CREATE or UPDATE; `old` is None on CREATE."""
+
+    def configuration_changed(self, new: Object | None, old: Object | None) -> None:
+        """Receive a write of a webhook configuration, an admission policy or a policy binding.
+
+        `new` is None after a deletion, `old` after a creation.
+        """
+
+    def mutating_new(self, resource: Resource, change: Callable[[Object], Object]) -> AbstractContextManager[None]:
+        """Pass new objects of a resource through a function before webhooks during the block."""
+
+    def refusing_changes(
+        self, resource: Resource, field: str, part: Callable[[Object, bool], object]
+    ) -> AbstractContextManager[None]:
+        """Refuse updates of a resource that change a part of it during the block."""
+
+    async def mutate(
+        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+    ) -> Object:
+        """Return the object after all mutating plugins, policies and webhooks. Raises ApiError if one rejects it."""
+
+    async def validate(
+        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+    ) -> None:
+        """Run the validating policies and webhooks. Raises ApiError if one rejects the object."""
+
+    async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
+        """Run admission for a deletion. Raises ApiError if it is rejected.
+
+        `named` is False for an object of a deletecollection request, whose review carries no name.
+        """
+
+    async def close(self) -> None:
+        """Close the connections to webhook servers."""
+
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 # Subresources that write a part of the spec.

@@ -5,16 +5,19 @@ As upstream, the status is calculated from the ReplicaSets as they were before t
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import orjson
 
-from admission.sandbox.controllers import deployment_status
-from admission.sandbox.controllers.base import owner_reference
+from admission.sandbox.clock import parse_rfc3339, rfc3339
+from admission.sandbox.controllers.base import condition, owner_reference
 from admission.sandbox.controllers.owners import OwnerController
 from admission.sandbox.controllers.templates import HASH_LABEL, template_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from admission.sandbox.apiserver.objects import Object
 
 _REVISION = "deployment.kubernetes.io/revision"
@@ -91,7 +94,7 @@ class DeploymentController(OwnerController):
         })  # fmt: skip
         await self._record_scaling(owner, created, 0, wanted)
         status = orjson.loads(orjson.dumps(owner.get("status") or {}))
-        deployment_status.set_created(status, created["metadata"]["name"], self.clock.now())
+        set_created(status, created["metadata"]["name"], self.clock.now())
         return await self.write_status(owner, status, annotations={_REVISION: revision}), created
 
     async def _update_revision(self, owner: Object, sets: list[Object], newest: Object) -> tuple[Object, Object]:
@@ -110,7 +113,7 @@ class DeploymentController(OwnerController):
         """Scale the old ReplicaSets down: unavailable pods first, then as many as the newest has replaced."""
         total = sum(each["spec"]["replicas"] for each in (*old, newest))
         available = sum(map(_available, (*old, newest)))
-        minimum = owner["spec"]["replicas"] - deployment_status.max_unavailable(owner)
+        minimum = owner["spec"]["replicas"] - max_unavailable(owner)
         spare = max(0, total - minimum - (newest["spec"]["replicas"] - _available(newest)))
         spare_available = max(0, available - minimum)
         for each in old:
@@ -158,11 +161,11 @@ class DeploymentController(OwnerController):
 
     async def _update_status(self, owner: Object, sets: list[Object], newest: Object | None, *, rolling: bool) -> None:
         now = self.clock.now()
-        status = deployment_status.status_of(owner, sets, newest, now, rolling=rolling)
+        status = status_of(owner, sets, newest, now, rolling=rolling)
         owner = await self.write_status(owner, status)
-        if rolling and (deadline := deployment_status.progress_deadline(owner)) is not None:
+        if rolling and (deadline := progress_deadline(owner)) is not None:
             self.enqueue(owner["metadata"]["uid"], deadline - now)
-        if deployment_status.is_complete(owner, status):
+        if is_complete(owner, status):
             kept = owner["spec"]["revisionHistoryLimit"]
             idle = (each for each in sets if not each["spec"]["replicas"] and not _pods_left(each))
             unused = [each for each in idle if each is not newest]
@@ -193,7 +196,7 @@ def _pods_left(each: Object) -> int:
 
 
 def _annotations(owner: Object, *, wanted: int, revision: str = "") -> Object:
-    most = str(wanted + deployment_status.max_surge(owner))
+    most = str(wanted + max_surge(owner))
     annotations = {_DESIRED: str(wanted), _MAX: most}
     if not revision:
         return annotations
@@ -216,4 +219,126 @@ def _newest_replicas(owner: Object, sets: list[Object], newest: Object | None) -
     if owner["spec"]["strategy"]["type"] == "Recreate" or own > desired:
         return desired
     total: int = sum(each["spec"]["replicas"] for each in sets)
-    return max(own, min(own + desired + deployment_status.max_surge(owner) - total, desired))
+    return max(own, min(own + desired + max_surge(owner) - total, desired))
+
+
+_COMPLETE, _CREATED, _OVERDUE = "NewReplicaSetAvailable", "NewReplicaSetCreated", "ProgressDeadlineExceeded"
+_UPDATED = "ReplicaSetUpdated"
+_NO_DEADLINE = 2**31 - 1
+
+
+def max_surge(owner: Object) -> int:
+    """Return the number of pods that a rollout may have beyond the replicas; a percentage is rounded up."""
+    if owner["spec"]["strategy"]["type"] == "Recreate":
+        return 0
+    return _share(owner["spec"]["strategy"]["rollingUpdate"]["maxSurge"], owner["spec"]["replicas"], math.ceil)
+
+
+def max_unavailable(owner: Object) -> int:
+    """Return the number of replicas that may be unavailable in a rollout.
+
+    A percentage is rounded down, but to no less than 1 if maxSurge is 0: otherwise the rollout could not progress.
+    """
+    replicas: int = owner["spec"]["replicas"]
+    if owner["spec"]["strategy"]["type"] == "Recreate" or not replicas:
+        return 0
+    share = _share(owner["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], replicas, math.floor)
+    return min(share if share or max_surge(owner) else 1, replicas)
+
+
+def _share(value: int | str, replicas: int, rounded: Callable[[float], int]) -> int:
+    return value if isinstance(value, int) else rounded(int(value.removesuffix("%")) * replicas / 100)
+
+
+def status_of(owner: Object, sets: list[Object], newest: Object | None, now: float, *, rolling: bool) -> Object:
+    """Return the status; with `rolling` (neither paused nor being scaled) the condition Progressing is updated too."""
+    before: Object = owner.get("status") or {}
+    available = _sum(sets, "availableReplicas")
+    counts = {
+        "observedGeneration": owner["metadata"]["generation"],
+        "replicas": _sum(sets, "replicas"),
+        "updatedReplicas": _sum([newest] if newest else [], "replicas"),
+        "readyReplicas": _sum(sets, "readyReplicas"),
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, sum(each["spec"]["replicas"] for each in sets) - available),
+    }
+    status: Object = {name: count for name, count in counts.items() if count}
+    status["terminatingReplicas"] = _sum(sets, "terminatingReplicas")
+    if before.get("conditions"):
+        status["conditions"] = orjson.loads(orjson.dumps(before["conditions"]))
+    enough = available >= owner["spec"]["replicas"] - max_unavailable(owner)
+    if enough:
+        text = "Deployment has minimum availability."
+        _set_condition(status, "Available", "True", "MinimumReplicasAvailable", text, now)
+    else:
+        text = "Deployment does not have minimum availability."
+        _set_condition(status, "Available", "False", "MinimumReplicasUnavailable", text, now)
+    if rolling and newest is not None:
+        _set_progressing(owner, status, newest["metadata"]["name"], now)
+    return status
+
+
+def set_created(status: Object, name: str, now: float) -> None:
+    """Set the condition Progressing after the creation of a ReplicaSet."""
+    _set_condition(status, "Progressing", "True", _CREATED, f'Created new replica set "{name}"', now)
+
+
+def is_complete(owner: Object, status: Object) -> bool:
+    """Return whether all replicas are of the newest template and available."""
+    wanted = owner["spec"]["replicas"]
+    counts = (status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas"))
+    return all(count == wanted for count in counts)
+
+
+def progress_deadline(owner: Object) -> float | None:
+    """Return the time (s since the epoch) at which the progress deadline is exceeded; None: no rollout is under way."""
+    progress = condition(owner, "Progressing")
+    if progress is None or progress["reason"] in (_COMPLETE, _OVERDUE):
+        return None
+    seconds: int = owner["spec"].get("progressDeadlineSeconds", _NO_DEADLINE)
+    return None if seconds == _NO_DEADLINE else parse_rfc3339(progress["lastUpdateTime"]) + seconds
+
+
+def _set_progressing(owner: Object, status: Object, name: str, now: float) -> None:
+    before, current = owner.get("status") or {}, condition({"status": status}, "Progressing")
+    done = status.get("replicas", 0) == status.get("updatedReplicas", 0)
+    if done and current is not None and current["reason"] == _COMPLETE:
+        return
+    if is_complete(owner, status):
+        _set_condition(
+            status, "Progressing", "True", _COMPLETE, f'ReplicaSet "{name}" has successfully progressed.', now
+        )
+    elif _has_progressed(status, before):
+        _set_condition(status, "Progressing", "True", _UPDATED, f'ReplicaSet "{name}" is progressing.', now)
+    elif (deadline := progress_deadline(owner)) is not None and now >= deadline:
+        text = f'ReplicaSet "{name}" has timed out progressing.'
+        _set_condition(status, "Progressing", "False", _OVERDUE, text, now)
+
+
+def _has_progressed(status: Object, before: Object) -> bool:
+    grown = any(
+        status.get(name, 0) > before.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "availableReplicas")
+    )
+    old, old_before = (each.get("replicas", 0) - each.get("updatedReplicas", 0) for each in (status, before))
+    return grown or old < old_before
+
+
+def _sum(sets: list[Object], name: str) -> int:
+    return sum((each.get("status") or {}).get(name, 0) for each in sets)
+
+
+def _set_condition(status: Object, kind: str, value: str, reason: str, message: str, now: float) -> None:
+    """Set a condition; with equal status and reason it keeps its times, unless it reports further progress."""
+    conditions = status.setdefault("conditions", [])
+    current = condition({"status": status}, kind)
+    same = current is not None and (current["status"], current["reason"]) == (value, reason)
+    if same and reason != _UPDATED:
+        return
+    instant = rfc3339(now)
+    transition = current["lastTransitionTime"] if current is not None and current["status"] == value else instant
+    if current is not None:
+        conditions.remove(current)
+    conditions.append(
+        {"type": kind, "status": value, "lastUpdateTime": instant, "lastTransitionTime": transition,
+         "reason": reason, "message": message}
+    )  # fmt: skip

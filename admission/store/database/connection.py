@@ -11,23 +11,23 @@ import asyncio
 import logging
 import math
 import os
+import ssl
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
+from admission.model.errors import StoreError
 from admission.store.database.driver_errors import translated
 from admission.store.database.sqlite_engines import SQLITE_READERS, sqlite_engines
-from admission.store.database.tls import SSL_MODES, tls_context
-from admission.store.database.unblocking import unblocking
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
 from admission.store.records import PoolUse
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.pool import Pool
 
-    from admission.model.errors import StoreError
 
 T = TypeVar("T")
 
@@ -371,3 +370,68 @@ def _postgresql_engine(location: Location, *, command_timeout: float | None) -> 
     elif "sslmode" in url.query:
         url = url.update_query_dict({"ssl": url.query["sslmode"]}).difference_update_query(["sslmode"])
     return create_async_engine(url, pool_pre_ping=True, connect_args=options)
+
+
+_DELAY_SECONDS = 4
+"""Seconds until the first call: less than the lock timeout, after which a waiting transaction fails."""
+_INTERVAL_SECONDS = 1
+"""Seconds between two calls."""
+
+
+@asynccontextmanager
+async def unblocking(unblock: Callable[[], Awaitable[None]] | None) -> AsyncIterator[None]:
+    """Call `unblock` periodically while the block runs longer than `_DELAY_SECONDS`; else it costs only a timer."""
+    if unblock is None:
+        yield
+        return
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    timer = loop.call_later(_DELAY_SECONDS, lambda: tasks.add(loop.create_task(_repeat(unblock))))
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for task in tasks:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def _repeat(callback: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        with suppress(StoreError):  # the blocked transaction reports the error
+            await callback()
+        await asyncio.sleep(_INTERVAL_SECONDS)
+
+
+SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+"""Valid values of `sslmode`, as in libpq."""
+
+_FILES = ("sslrootcert", "sslcert", "sslkey")
+
+
+def tls_context(query: Mapping[str, str | tuple[str, ...]]) -> ssl.SSLContext | None:
+    """Return the TLS context for the options of a database URL; None if they name no files: the driver handles those.
+
+    As with libpq, a given `sslrootcert` verifies the server's certificate in every mode; `verify-full` also checks the
+    host name. Raises InvalidDatabaseUrl for contradictory options and unusable files.
+    """
+    files = {name: str(query[name]) for name in _FILES if name in query}
+    if not files:
+        return None
+    mode = query.get("sslmode", query.get("ssl", "verify-full"))
+    if mode not in ("require", "verify-ca", "verify-full"):
+        raise InvalidDatabaseUrl(f"sslmode={mode} makes no use of {min(files)}: use require, verify-ca or verify-full")
+    if "sslkey" in files and "sslcert" not in files:
+        raise InvalidDatabaseUrl("sslkey is given without sslcert: name the certificate that it belongs to")
+    if mode != "require" and "sslrootcert" not in files:
+        raise InvalidDatabaseUrl(f"sslmode={mode} needs sslrootcert, the file of the CA certificate to trust")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = mode == "verify-full"
+    context.verify_mode = ssl.CERT_REQUIRED if "sslrootcert" in files else ssl.CERT_NONE
+    try:
+        if "sslrootcert" in files:
+            context.load_verify_locations(files["sslrootcert"])
+        if "sslcert" in files:
+            context.load_cert_chain(files["sslcert"], files.get("sslkey"))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidDatabaseUrl(f"the certificates of the database URL cannot be used: {error}") from error
+    return context

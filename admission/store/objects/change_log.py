@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.apimachinery.differences import differences
+from admission.apimachinery.patches import differences
 from admission.model.names import NOTED_BY_OTHERS
 from admission.model.text import clean
 from admission.serving.logs import fields

@@ -1,15 +1,49 @@
-"""Tuning of garbage collection and thread switching in long-running processes."""
+"""How the process of a server runs: uvloop without two spurious errors, garbage collection, switching of threads."""
 
 from __future__ import annotations
 
 import gc
+import logging
+import socket
 import sys
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import uvloop
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
+
+_TLS_ERROR = "Fatal error on SSL protocol"
+_CLOSED = "the handler is closed"
+_UNRETRIEVED = "Future exception was never retrieved"
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return a new event loop, as loop_factory for `asyncio.Runner`."""
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_report)
+    return loop
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Exception handler of the loop: the default one, except for lost TLS connections and abandoned DNS lookups.
+
+    When a connection is lost, uvloop's TLS may still write to the closed socket, and reports its own RuntimeError as
+    fatal. The user of the connection gets an exception anyway, as for any lost connection. When `create_connection` is
+    cancelled, uvloop's DNS lookup continues, and its error is never retrieved.
+    """
+    error = context.get("exception")
+    if context.get("message") == _TLS_ERROR and isinstance(error, RuntimeError) and str(error).endswith(_CLOSED):
+        log.debug("a TLS connection was lost: %s", error)
+    elif context.get("message") == _UNRETRIEVED and isinstance(error, socket.gaierror):
+        log.debug("an abandoned DNS lookup has failed: %s", error)
+    else:
+        loop.default_exception_handler(context)
 
 
 _blocks = count()
