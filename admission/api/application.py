@@ -37,6 +37,7 @@ from admission.api.resources.drain_report import DrainReports
 from admission.api.resources.dry_run import Previews
 from admission.api.resources.explaining_engine import Engines, NoController
 from admission.api.resources.explanations import Explanations
+from admission.api.resources.fairness_report import FairnessReports
 from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
 from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.objective_report import ObjectiveReports
@@ -163,6 +164,7 @@ def create_app(
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
     _add_reports(app, Reports(store, views), views, attention)
+    app.router.add_get(f"{PREFIX}/reports/fairness", FairnessReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/objectives", ObjectiveReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
     app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)

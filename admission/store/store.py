@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeaderClock
 from admission.store.leadership.lock import Leadership
 from admission.store.ledger import rollup
+from admission.store.ledger.fairness import Fairness, fairness
 from admission.store.ledger.past_admissions import past_admissions
 from admission.store.ledger.quota_history import quota_history
 from admission.store.ledger.usage_reports import Reports
@@ -36,6 +38,7 @@ from admission.store.records import LoadedState, Statistics
 from admission.store.start_estimates import StartEstimates
 from admission.store.workloads import checks, loading, preemptions
 from admission.store.workloads.commit import next_revision
+from admission.store.workloads.demands import demands
 from admission.store.workloads.orders import Orders
 from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
@@ -230,6 +233,24 @@ class Store:
         """Return how objectives of ClusterQueues were met between consecutive `bounds` (see `workloads.waits`)."""
         async with self.reports.turn:
             return await outcomes(self._database, objectives, bounds, now=self._clock())
+
+    async def fairness(self, *, start: float, end: float) -> Fairness:
+        """Return what ClusterQueues were entitled to, received, lent and borrowed (see `ledger.fairness`).
+
+        It begins at a full hour, and where the ledger is complete.
+        """
+        versions = [version for version in await self.queues.changes_since(0) if version.at < end]
+        async with self.reports.turn:
+            end = min(end, self._clock())
+            async with self._database.read() as connection:
+                hours = math.floor(start / rollup.HOUR), math.ceil(await kept_since(connection) / rollup.HOUR)
+                start = max(hours) * rollup.HOUR
+                waited = await demands(connection, start, end)
+            if start >= end:
+                return Fairness(end, end, {}, {})
+            by = ["clusterqueue", "flavor"]
+            series = await usage_series(self._database, by, start=start, end=end, step=rollup.HOUR, where={})
+            return await asyncio.to_thread(fairness, versions, series, waited, start, end)
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float | None, where: Mapping[str, Collection[str]]

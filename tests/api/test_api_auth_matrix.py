@@ -62,6 +62,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "reports/nodes", "MAV"),
     ("GET", "reports/drain", "MAV"),
     ("GET", "reports/objectives", "MAV"),
+    ("GET", "reports/fairness", "MAV"),
     ("GET", "reports/attention", "MAV"),
     ("GET", "reports/topology", "MAV"),
     ("GET", "reports/node", "MAV"),

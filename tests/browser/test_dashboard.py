@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from dashboard_people import FOCUSED, OPEN, Person, admit, check_pods_of_other_kinds, pending_record, person, put
-from dashboard_queues import finished_days, received_shares, search, set_weight
+from dashboard_queues import finished_days, search
 from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
@@ -373,15 +373,19 @@ async def test_flavors_page_shows_quota_beyond_the_capacity_of_the_nodes(admin: 
 
 
 async def test_fair_share_tab_lists_entitled_and_received_shares(running: World, admin: Person) -> None:
-    await set_weight(running, "language", 2)
-    page = await admin.open("queues/vision?tab=fair")
+    page = await admin.open("queues/vision?tab=fair&fair=7d")
     table = page.get_by_role("region", name="Fair share in the Cohort research")
     await expect(table.get_by_role("row")).to_have_count(4)
-    received = await received_shares(admin)
-    for name, weight, entitled in (("vision", "1", "25 %"), ("language", "2", "50 %"), ("speech", "1", "25 %")):
-        cells = table.get_by_role("row").filter(has_text=name).get_by_role("cell")
-        *shown, percentage = (await cells.all_inner_texts())[-4:-1]
-        assert (shown, abs(float(percentage[:-2]) - received[name]) < 1) == ([weight, entitled], True)
+    path = "/apis/sluice.dev/v1/reports/fairness?cohort=research&from=7d"
+    report = await (await admin.context.request.get(f"{admin.url}{path}")).json()
+    for item in report["items"]:
+        if item["resource"] == "nvidia.com/gpu":
+            cells = table.get_by_role("row").filter(has_text=item["clusterQueue"]).get_by_role("cell")
+            entitled, received = (await cells.all_inner_texts())[3:5]
+            for shown, name in ((entitled, "entitledSeconds"), (received, "receivedSeconds")):
+                assert float(shown.replace(",", "")) == pytest.approx(item[name] / 3600, rel=0.01, abs=1)
+    loans = page.get_by_role("region", name="Who lent to whom")
+    await expect(loans.get_by_role("row").nth(1)).to_be_visible()
     await page.close()
 
 

@@ -191,7 +191,6 @@ PRINTS = {
     "sluice calendar show": ["calendar", "show", "cq/team-a"],
     "sluice report usage": ["report", "usage", "--by", "user"],
     "sluice report node": ["report", "node", "n17"],
-    "sluice report objectives": ["report", "objectives"],
     "sluice config show": ["config", "show"],
 }
 """A call of each command that has `-o` and needs at most the API server."""
@@ -202,6 +201,8 @@ OTHERS = {
     "sluice audit": "tests/cli/test_cli_audit.py",
     "sluice whatif": "tests/cli/test_whatif.py",
     "sluice report cost": "tests/cli/test_cli_cost.py",
+    "sluice report fairness": "tests/cli/test_cli_fairness.py",
+    "sluice report objectives": "tests/cli/test_serve_objectives.py",
     "sluice simulate": "tests/simulate",
     **{f"sluice import {name}": "tests/cli/test_import_quota_systems.py" for name in (
         "volcano", "yunikorn", "koordinator", "scheduler-plugins", "kai", "mcad"

@@ -31,6 +31,7 @@ DONE = {
     "report usage": "report usage",
     "report node": "report node node-1",
     "report objectives": "report objectives",
+    "report fairness": "report fairness",
     "export": "export --as sluice",
     "apply": "apply -f queues.yaml",
     "create clusterqueue": "create cq new",

@@ -17,6 +17,7 @@ from admission.api.registry import (
     AUDIT_RECORDS,
     AUDITS,
     DRAIN_REPORT,
+    FAIRNESS_REPORT,
     GROUP,
     NAMESPACE_REPORT,
     NODE_REPORT,
@@ -45,6 +46,7 @@ _YEAR: Final = 365 * 86400
 _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "Whether the watch sends BOOKMARK events with the current resourceVersion."),
     "by": ("string", "Fields to group the report by, separated by commas: queue, user, label:cost-center, ..."),
+    "cohort": ("string", "Only what concerns the ClusterQueues in this Cohort."),
     "clusterqueue": ("string", "Only usage in this ClusterQueue; may be repeated, as all filters of the report."),
     "continue": ("string", "Token of the previous page, for the next page of a list."),
     "dryRun": ("string", "All: validate, and return the effect on workloads, but write nothing."),
@@ -185,6 +187,9 @@ def describe() -> Document:
     objectives = _operation("get", OBJECTIVE_REPORT, ref(f"{OWN}{OBJECTIVE_REPORT}"), None)
     objectives["parameters"] = _query(("clusterqueue", "timezone", "weeks"))
     _add(paths, f"{REPORTS.collection()}/objectives", "get", objectives)
+    fairness = _operation("get", FAIRNESS_REPORT, ref(f"{OWN}{FAIRNESS_REPORT}"), None)
+    fairness["parameters"] = _query(("cohort", "from", "to", "month", "quarter", "timezone"))
+    _add(paths, f"{REPORTS.collection()}/fairness", "get", fairness)
     drain = _operation("get", DRAIN_REPORT, ref(f"{OWN}{DRAIN_REPORT}"), None)
     drain["parameters"] = _query(("node", "flavor"))
     _add(paths, f"{REPORTS.collection()}/drain", "get", drain)

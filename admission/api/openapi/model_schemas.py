@@ -36,6 +36,7 @@ _ANSWERS: Final = (
     report_schemas.NodeReport,
     report_schemas.DrainReport,
     report_schemas.ObjectiveReport,
+    report_schemas.FairnessReport,
     report_schemas.TopologyReport,
     report_schemas.StayReport,
     report_schemas.PendingReport,

@@ -704,6 +704,65 @@ class ObjectiveReport(Model):
     """By ClusterQueue and week, the latest week first."""
 
 
+class FairShareOfQueue(Model):
+    """What a ClusterQueue was entitled to of a resource, and received: cores, bytes or devices times seconds."""
+
+    cluster_queue: str
+    """The ClusterQueue."""
+    cohort: str
+    """Its Cohort; empty: it is in none."""
+    resource: str
+    """The resource."""
+    nominal_seconds: float
+    """Its nominal quota."""
+    demand_seconds: float
+    """What its workloads used or waited for."""
+    entitled_seconds: float
+    """What it was entitled to: nominal quota with demand, and its share by weight of what others left."""
+    received_seconds: float
+    """What its workloads used."""
+    borrowed_seconds: float
+    """The part of that beyond its nominal quota."""
+    lent_seconds: float
+    """What others borrowed of its nominal quota."""
+
+
+class Loan(Model):
+    """What a ClusterQueue, or a Cohort of its own quota, lent to a ClusterQueue."""
+
+    lender_kind: str
+    """ClusterQueue or Cohort; empty: nobody, as quota had been lowered below what was in use."""
+    lender: str
+    """Its name."""
+    borrower: str
+    """The ClusterQueue that borrowed."""
+    flavor: str
+    """The ResourceFlavor."""
+    resource: str
+    """The resource."""
+    amount_seconds: float
+    """Cores, bytes or devices times seconds."""
+
+
+class FairnessReport(Model):
+    """What ClusterQueues were entitled to and received, and who lent to whom."""
+
+    from_: Time = Field(alias="from")
+    """Begin of the report: a full hour."""
+    to: Time
+    """End of the report."""
+    timezone: str
+    """Zone of dates, months and quarters."""
+    calendar_period: str | None = None
+    """The month or quarter, if one was asked for."""
+    partial: bool | None = None
+    """Whether only a part of it is reported."""
+    items: tuple[FairShareOfQueue, ...]
+    """By ClusterQueue and resource."""
+    loans: tuple[Loan, ...]
+    """Who lent to whom."""
+
+
 class TopologyRun(Model):
     """Pods of a workload in a domain."""
 

@@ -21,8 +21,11 @@ from admission.cli.output.tables import aligned
 from admission.cli.output.usage_tables import (
     WIDTH,
     WIDTH_WITH_QUOTA,
+    fairness_rows,
+    loan_rows,
     quota_table,
     second,
+    table_lines,
     usage_table,
     write_csv,
     write_quota_csv,
@@ -276,6 +279,91 @@ def cost(
     total = sum((each.cost for each in items if each.cost is not None), Decimal())
     rows.append(["TOTAL", *[""] * (len(head) - 3), f"{total:.2f}", book.currency])
     for line in aligned([[each.upper() for each in head], *rows]):
+        print_line(line)
+
+
+@report.command()
+@click.option(
+    "--from",
+    "start",
+    default="",
+    metavar="TIME",
+    show_default="30d",
+    help="Start: a time, a date, or a duration before now.",
+)
+@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
+@click.option(
+    "--month", default="", metavar="MONTH", help="A calendar month, instead of --from: 2026-10, this or last."
+)
+@click.option("--quarter", default="", metavar="QUARTER", help="A quarter, instead of --from: 2026-Q4, this or last.")
+@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone of months and dates.")
+@click.option("--cohort", default="", metavar="NAME", help="Only ClusterQueues in this Cohort.")
+@click.option("--resource", default="", metavar="NAME", help="Only this resource, for example nvidia.com/gpu.")
+@click.option("--loans", is_flag=True, help="Who lent to whom: a row for each lender, a column for each borrower.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@connection_options
+def fairness(
+    *,
+    start: str,
+    end: str,
+    month: str,
+    quarter: str,
+    timezone: str,
+    cohort: str,
+    resource: str,
+    loans: bool,
+    output: str,
+    connection: Connection,
+) -> None:
+    """Report what ClusterQueues were entitled to and received, and who lent to whom.
+
+    A ClusterQueue is entitled to its nominal quota as far as it had demand (its workloads
+    used or waited for it), and to a share by weight of what the others in its tree left.
+    Amounts are in hours of cores, GiB, or one unit of other resources. -o json is exact.
+
+    \b
+    Examples:
+      sluice report fairness --resource nvidia.com/gpu
+      sluice report fairness --loans --month last
+      sluice report fairness --quarter last -o csv
+    """
+    if sum((bool(month), bool(quarter), bool(start or end))) > 1:
+        raise click.UsageError("use only one of --month, --quarter, and --from with --to")
+    params = [("from", "" if month or quarter else start or "30d"), ("to", end), ("month", month),
+              ("quarter", quarter), ("timezone", timezone), ("cohort", cohort)]  # fmt: skip
+
+    async def ask() -> Document:
+        from admission.client.transport import PREFIX
+
+        async with connect(connection) as sluice:
+            asked = [pair for pair in params if pair[1]]
+            return await sluice.request("GET", f"{PREFIX}/reports/fairness", params=asked)
+
+    document = asyncio.run(ask())
+    if resource:
+        for field in ("items", "loans"):
+            document[field] = [item for item in document[field] if item["resource"] == resource]
+    if output in ("json", "yaml"):
+        click.echo(serialized(document, output))
+        return
+    rows = loan_rows(document) if loans else fairness_rows(document)
+    if output == "csv":
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        return
+    for note in _partial_periods(document):
+        print_line(f"note: {note}", err=True)
+    print_line(f"from {second(document['from'])} to {second(document['to'])}, in hours")
+    if len(rows) == 1:
+        print_line("nothing was lent" if loans else "no quota, and no demand")
+        return
+    for line in table_lines(rows, 2 if loans else 3, None):
         print_line(line)
 
 

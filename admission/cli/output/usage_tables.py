@@ -94,7 +94,7 @@ def usage_table(document: Document, *, width: int | None) -> Iterator[str]:
         for resource, total in _totals(items).items()
     ]
     header = [*(key.upper() for key in keys), "USED", "NOMINAL", "BORROWED"]
-    yield from _lines([header, *rows, *(totals if len(totals) < len(rows) else [])], len(keys), width)
+    yield from table_lines([header, *rows, *(totals if len(totals) < len(rows) else [])], len(keys), width)
 
 
 def quota_table(document: Document, *, width: int | None) -> Iterator[str]:
@@ -118,7 +118,7 @@ def quota_table(document: Document, *, width: int | None) -> Iterator[str]:
         lines.append([*["TOTAL"][: len(keys)], *[""] * (len(keys) - 1)])
         for resource in resources:
             lines[-1] += _quota_cells(document, resource, totals[resource])
-    yield from _lines(lines, len(keys), width)
+    yield from table_lines(lines, len(keys), width)
     if nodes:
         yield f"%NODES is of what the nodes can allocate now: {', '.join(_nodes(nodes, resources))}"
 
@@ -143,6 +143,36 @@ def write_quota_csv(document: Document) -> None:
             amounts = (item[name] / usage_unit(resource).seconds for name in _WITH_QUOTA)
             cells += [*(round(each, 6) for each in amounts), *_shares(document, item)]
         writer.writerow([*cells, *_covered(document, next(iter(items.values())))])
+
+
+_SHARES: Final = ("nominal", "demand", "entitled", "received", "borrowed", "lent")
+"""Fields of an item of a report of fairness, without their ending `Seconds`."""
+
+
+def fairness_rows(document: Document) -> list[list[str]]:
+    """Return a header, and a row for each ClusterQueue and resource of a report of fairness, in hours."""
+    rows = [["CLUSTERQUEUE", "COHORT", "RESOURCE", *(name.upper() for name in _SHARES), "OF ENTITLED"]]
+    for item in document["items"]:
+        unit, entitled = usage_unit(item["resource"]).seconds, item["entitledSeconds"]
+        hours = [f"{item[f'{name}Seconds'] / unit:.2f}" for name in _SHARES]
+        part = f"{item['receivedSeconds'] / entitled:.0%}" if entitled else "-"
+        names = [_inert(item["clusterQueue"]), _inert(item["cohort"]), _cell("resource", item["resource"])]
+        rows.append([*names, *hours, part])
+    return rows
+
+
+def loan_rows(document: Document) -> list[list[str]]:
+    """Return a matrix: a header with the borrowers, and a row for each lender and resource, in hours."""
+    borrowers = sorted({loan["borrower"] for loan in document["loans"]})
+    sums: defaultdict[tuple[str, str], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for loan in document["loans"]:
+        lender = f"Cohort {loan['lender']}" if loan["lenderKind"] == "Cohort" else loan["lender"] or "(over quota)"
+        sums[lender, loan["resource"]][loan["borrower"]] += loan["amountSeconds"]
+    rows = [["LENDER", "RESOURCE", *map(_inert, borrowers)]]
+    for (lender, resource), lent in sorted(sums.items()):
+        unit = usage_unit(resource).seconds
+        rows.append([_inert(lender), _cell("resource", resource), *(f"{lent[name] / unit:.2f}" for name in borrowers)])
+    return rows
 
 
 def _by_group(document: Document) -> dict[tuple[str, ...], dict[str, Document]]:
@@ -191,7 +221,7 @@ def _nodes(nodes: Document, resources: Sequence[str]) -> Iterator[str]:
         yield amount_text(resource, amount(resource, nodes.get(resource, 0)))
 
 
-def _lines(rows: Sequence[Sequence[str]], names: int, width: int | None) -> Iterator[str]:
+def table_lines(rows: Sequence[Sequence[str]], names: int, width: int | None) -> Iterator[str]:
     """Yield the lines of a table whose first columns, `names` of them, are text, and the others numbers."""
     widths = _widths(rows, names, width)
     for row in rows:

@@ -89,7 +89,7 @@ def existed(start: float, end: float) -> ColumnElement[bool]:
 async def _selected(
     connection: AsyncConnection, condition: ColumnElement[bool], held: _Held, faults: dict[str, Exception]
 ) -> AsyncIterator[list[WorkloadRecord]]:
-    shapes = await connection.run_sync(_shapes, select(workloads.c.shape).where(condition).distinct())
+    shapes = await connection.run_sync(shapes_of, select(workloads.c.shape).where(condition).distinct())
     columns = [plain(column, connection.dialect.name) for column in workloads.c]
     result = await connection.stream(
         select(*columns).where(condition).order_by(workloads.c.created_at, workloads.c.uid)
@@ -147,13 +147,13 @@ async def last_transitions(connection: AsyncConnection) -> dict[str, float]:
 
 def records(connection: Connection, rows: Sequence[Row[Any]]) -> tuple[WorkloadRecord, ...]:
     """Return the records of rows of `WORKLOAD`, in the same order. Meant for up to some thousand rows."""
-    shapes = _shapes(connection, {row.shape for row in rows})
+    shapes = shapes_of(connection, {row.shape for row in rows})
     holders = [row.uid for row in rows if row.state in _HOLDING_STATES]
     held = _held(connection, holders) if holders else {}
     return tuple(_record_or_fault(row, shapes, held, {}) for row in rows)
 
 
-def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] | Exception]:
+def shapes_of(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] | Exception]:
     """Return the pod sets of each shape, or the error of those that cannot be read. `names`: a list or a subquery."""
     rows = connection.execute(
         select(*(column for column in pod_sets.c if column.name != "spec"), type_coerce(pod_sets.c.spec, Text))

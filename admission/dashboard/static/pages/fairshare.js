@@ -1,43 +1,67 @@
-// Fair share: entitlement by weight and actual usage of the members of a Cohort.
-import { path } from "../lib/api.js";
+// Fair share: what the members of a Cohort were entitled to and received, and who lent to whom.
 import { Empty, Failure, Loading, Segments, Table } from "../lib/components.js";
-import { hours, hoursName, percent, resourceName, seconds, shown } from "../lib/format.js";
+import { hours, hoursName, percent, resourceName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
-import { queueLink, useParameter } from "../lib/router.js";
-import { queueNode, resourcesOf, totals } from "../lib/tree.js";
+import { cohortLink, queueLink, useParameter } from "../lib/router.js";
+import { compareResources } from "../lib/tree.js";
 import { html } from "../lib/ui.js";
 
 const PERIODS = [{ value: "1d", text: "Day" }, { value: "7d", text: "Week" }, { value: "30d", text: "30 days" }];
 
 export function FairShare({ cohort, name }) {
-  const [from, setFrom] = useParameter("fair", "7d");
+  const [from, setFrom] = useParameter("fair", "30d");
   const [resource, setResource] = useParameter("resource");
-  const members = useAnswer(path("clusterqueues"), { fieldSelector: `spec.cohortName=${cohort}` }, { everyMs: 60000 });
-  const used = useAnswer("/apis/sluice.dev/v1/reports/usage", { from, by: "clusterqueue" }, { everyMs: 60000 });
-  const error = members.error || used.error;
-  if (error && !(members.data && used.data)) return html`<${Failure} error=${error} />`;
-  if (!members.data || !used.data) return html`<${Loading} />`;
-  const nodes = members.data.items.map(queueNode), resources = resourcesOf(nodes);
-  const selected = (resources.find((each) => each.name === resource) || resources[0])?.name;
+  const found = useAnswer("/apis/sluice.dev/v1/reports/fairness", { cohort, from }, { everyMs: 300000 });
+  if (found.error && !found.data) return html`<${Failure} error=${found.error} retry=${found.again} />`;
+  if (!found.data) return html`<${Loading} />`;
+  const resources = [...new Set(found.data.items.map((item) => item.resource))].sort(compareResources);
+  const selected = resources.includes(resource) ? resource : resources[0];
   if (!selected) return html`<${Empty} title="No quota">The members of the Cohort have no quota that could be shared.<//>`;
-  const past = seconds(used.data.to) - seconds(used.data.from);
-  const rows = nodes.map((node) => {
-    const items = used.data.items.filter((item) => item.clusterQueue === node.name && item.resource === selected);
-    return { name: node.name, weight: Number(node.object.spec.fairSharing?.weight ?? 1), nominal: totals(node, selected).nominal,
-      all: items.reduce((sum, item) => sum + item.amountSeconds, 0), borrowed: items.reduce((sum, item) => sum + item.borrowedSeconds, 0) };
-  });
-  const weights = rows.reduce((sum, row) => sum + row.weight, 0), borrowed = rows.reduce((sum, row) => sum + row.borrowed, 0);
-  return html`<div class="filters"><${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each.name, text: resourceName(each.name) }))} />
+  const rows = found.data.items.filter((item) => item.resource === selected).sort((a, b) => b.receivedSeconds - a.receivedSeconds || a.clusterQueue.localeCompare(b.clusterQueue));
+  const loans = found.data.loans.filter((loan) => loan.resource === selected);
+  const scale = Math.max(...rows.map((row) => Math.max(row.demandSeconds, row.entitledSeconds)));
+  const shown = (seconds) => hours(selected, seconds);
+  return html`<div class="filters"><${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each, text: resourceName(each) }))} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
-    <${Table} label=${`Fair share in the Cohort ${cohort}`} rows=${rows.sort((a, b) => b.borrowed - a.borrowed || a.name.localeCompare(b.name))} keyOf=${(row) => row.name} columns=${[
-      { name: "ClusterQueue", cell: (row) => (row.name === name ? html`<b><bdi>${row.name}</bdi></b>` : html`<a href=${queueLink(row.name)}><bdi>${row.name}</bdi></a>`) },
-      { name: "Nominal", className: "number opt", cell: (row) => shown(selected, row.nominal) },
-      { name: "In use on average", className: "number opt", cell: (row) => shown(selected, row.all / past) },
-      { name: "Weight", className: "number opt", cell: (row) => row.weight },
-      { name: "Entitled", className: "number", cell: (row) => percent(row.weight, weights) },
-      { name: "Received", className: "number", cell: (row) => percent(row.borrowed, borrowed) },
-      { name: `Borrowed ${hoursName(selected)}`, className: "number", cell: (row) => hours(selected, row.borrowed) },
+    <${Table} label=${`Fair share in the Cohort ${cohort}`} rows=${rows} keyOf=${(row) => row.clusterQueue} columns=${[
+      { name: "ClusterQueue", cell: (row) => (row.clusterQueue === name ? html`<b><bdi>${row.clusterQueue}</bdi></b>` : html`<a href=${queueLink(row.clusterQueue)}><bdi>${row.clusterQueue}</bdi></a>`) },
+      { name: "Received of demand", className: "wide opt", cell: (row) => html`<${ShareBar} row=${row} scale=${scale} shown=${shown} />` },
+      { name: "Demand", className: "number opt", cell: (row) => shown(row.demandSeconds) },
+      { name: "Entitled", className: "number", cell: (row) => shown(row.entitledSeconds) },
+      { name: "Received", className: "number", cell: (row) => shown(row.receivedSeconds) },
+      { name: "Of entitled", className: "number", cell: (row) => percent(row.receivedSeconds, row.entitledSeconds) },
+      { name: "Borrowed", className: "number opt", cell: (row) => shown(row.borrowedSeconds) },
+      { name: "Lent", className: "number opt", cell: (row) => shown(row.lentSeconds) },
     ]} />
-    <p class="soft small table-note">Nominal quota is each queue's own. What is borrowed beyond it in the Cohort <bdi>${cohort}</bdi> is shared: <b>entitled</b> is the part by weight, if all members wanted to borrow,${" "}
-      <b>received</b> the part of what was borrowed in this time. A queue that asked for less than its part leaves it to the others.</p>`;
+    <p class="soft small table-note">In ${hoursName(selected)}. A queue is <b>entitled</b> to its nominal quota as far as its workloads used or waited for it, and to a share by weight of what the others in its tree left.${" "}
+      It may have <b>received</b> more: what nobody else wanted.</p>
+    <${Loans} loans=${loans} resource=${selected} shown=${shown} />`;
+}
+
+// What was received, of what there was demand for; the mark is what the queue was entitled to.
+function ShareBar({ row, scale, shown }) {
+  const width = (value) => `${(100 * value) / (scale || 1)}%`;
+  return html`<svg class="quota-bar" role="img" aria-label=${`${shown(row.receivedSeconds)} received, ${shown(row.entitledSeconds)} entitled, ${shown(row.demandSeconds)} wanted`} width="100%" height="16" preserveAspectRatio="none">
+    <rect class="bar-track" x="0" y="3" width=${width(row.demandSeconds)} height="10" rx="2" />
+    <rect class="bar-used" x="0" y="3" width=${width(row.receivedSeconds)} height="10" rx="2" />
+    <rect class="bar-nominal" x=${width(row.entitledSeconds)} y="0" width="1.5" height="16" /></svg>`;
+}
+
+function Loans({ loans, resource, shown }) {
+  if (!loans.length) return html`<p class="soft">Nothing was lent in this time.</p>`;
+  const borrowers = [...new Set(loans.map((loan) => loan.borrower))].sort();
+  const lenders = new Map();
+  for (const { lenderKind, lender, borrower, amountSeconds } of loans) {
+    const key = `${lenderKind}/${lender}`;
+    if (!lenders.has(key)) lenders.set(key, { lenderKind, lender, to: {} });
+    const { to } = lenders.get(key);
+    to[borrower] = (to[borrower] || 0) + amountSeconds;
+  }
+  const named = ({ lenderKind, lender }) => (lenderKind === "Cohort" ? html`Cohort <a href=${cohortLink(lender)}><bdi>${lender}</bdi></a>`
+    : lender ? html`<a href=${queueLink(lender)}><bdi>${lender}</bdi></a>` : html`<span class="soft">over quota</span>`);
+  return html`<h3>Who lent to whom</h3><div class="table-box" tabindex="0" role="region" aria-label="Who lent to whom"><table>
+    <thead><tr><th scope="col">Lender</th>${borrowers.map((name) => html`<th key=${name} scope="col" class="number"><bdi>${name}</bdi></th>`)}</tr></thead>
+    <tbody>${[...lenders].sort(([a], [b]) => a.localeCompare(b)).map(([key, each]) => html`<tr key=${key}><th scope="row">${named(each)}</th>
+      ${borrowers.map((name) => html`<td key=${name} class="number">${each.to[name] ? shown(each.to[name]) : html`<span class="soft">–</span>`}</td>`)}</tr>`)}</tbody>
+  </table></div><p class="soft small table-note">In ${hoursName(resource)}. What was borrowed counts as lent by the Cohorts' own quota first, then by the other queues in proportion to their idle quota in that hour.</p>`;
 }
