@@ -71,13 +71,31 @@ class Alike(Generic[K]):
             of[leaf.number] = number
 
 
-def rooms(tree: Tree, *, empty: bool) -> Alike[Room]:
+class Rooms(Alike[Room]):
+    """What is free on each leaf."""
+
+    def __init__(self, tree: Tree, *, empty: bool) -> None:
+        resources = tree.resources
+        key = _room_if_empty if empty else _room
+        super().__init__(tree, tree.changes, lambda leaf: key(leaf, resources))
+        self._columns: list[list[int]] = [[] for _ in resources]
+        self._columns_of: object = None
+
+    def column(self, at: int, since: int) -> list[int]:
+        """Return what is free of one resource in each room, from the one of this index on."""
+        if self._columns_of is not self.numbering:
+            self._columns_of = self.numbering
+            self._columns = [[] for _ in self._columns]
+        column = self._columns[at]
+        column += [room[at] for room in self.keys[len(column) :]]
+        return column[since:]
+
+
+def rooms(tree: Tree, *, empty: bool) -> Rooms:
     """Return what is free on each leaf; `empty`: as if no placed workload used anything."""
     found = tree.rooms.get(empty)
     if found is None:
-        resources = tree.resources
-        key = _room_if_empty if empty else _room
-        found = tree.rooms[empty] = Alike(tree, tree.changes, lambda leaf: key(leaf, resources))
+        found = tree.rooms[empty] = Rooms(tree, empty=empty)
     found.follow()
     return found
 

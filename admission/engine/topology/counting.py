@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from copy import copy
-from operator import itemgetter
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from admission.engine.topology.alike import rooms, verdicts
@@ -17,7 +17,7 @@ from admission.engine.topology.alike import rooms, verdicts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from admission.engine.topology.alike import Alike, Room, Verdicts
+    from admission.engine.topology.alike import Rooms, Verdicts
     from admission.engine.topology.nodes import PodRules
     from admission.engine.topology.tree import Domain, Leaf, Tree
     from admission.model.topology import Values
@@ -64,26 +64,30 @@ class Line:
         self._slices, self._pods = slices, pods
         # If slices are pods, these are not compared once more.
         self._bits = 0 if slices is pods else _PODS_BITS
-        numbers = [domain.number for domain in tree.by_level[level] if slices[domain.number]]
-        places = self._make_places(numbers)
-        self._place_of = dict(zip(numbers, places, strict=True))
-        self._places = sorted(places)
-
-    def _make_places(self, numbers: Iterable[int]) -> list[int]:
-        """Return (slices, pods, rank) of domains as numbers: comparing tuples would take three times as long."""
-        slices, pods, ranks, base, bits = self._slices, self._pods, self._ranks, self._base, self._bits
-        if not bits:
-            return [pods[n] * base + ranks[n] for n in numbers]
-        return [(slices[n] << bits | pods[n]) * base + ranks[n] for n in numbers]
+        self._place_of: dict[int, int] | None = None
+        """The place of each domain by its rank; None: none has moved yet. Places are numbers, as comparing tuples would
+        take three times as long."""
+        numbers = tree.numbers[level]
+        held = [*compress(numbers, map(slices.__getitem__, numbers))]
+        base, bits, ranked = self._base, self._bits, map(self._ranks.__getitem__, held)
+        in_pods = map(pods.__getitem__, held)
+        if bits:
+            both = zip(map(slices.__getitem__, held), in_pods, ranked, strict=True)
+            self._places = [(have << bits | number) * base + rank for have, number, rank in both]
+        else:
+            self._places = [number * base + rank for number, rank in zip(in_pods, ranked, strict=True)]
+        self._places.sort()
 
     def move(self, number: int) -> None:
         """Give the domain of this number the place that its counts have now."""
-        before = self._place_of.pop(number, None)
+        if self._place_of is None:
+            self._place_of = {place % self._base: place for place in self._places}
+        rank, slices = self._ranks[number], self._slices[number]
+        before = self._place_of.pop(rank, None)
         if before is not None:
             del self._places[bisect_left(self._places, before)]
-        if self._slices[number]:
-            (now,) = self._make_places((number,))
-            self._place_of[number] = now
+        if slices:
+            now = self._place_of[rank] = (slices << self._bits | self._pods[number]) * self._base + rank
             insort(self._places, now)
 
     def most(self) -> int:
@@ -108,7 +112,7 @@ class Counts:
         """Whether slices are pods, so that one list is both."""
         self._seen = -1
         self._numbering: tuple[object, object] = (None, None)
-        self._rooms: Alike[Room]
+        self._rooms: Rooms
         self._verdicts: Verdicts | None = None
         # What fits into each room, by its number.
         self._fits: list[int] = []
@@ -152,26 +156,30 @@ class Counts:
             self._numbering = numbering
             self._seen = -1
             self._fits, self._fits_leader, self._fits_beside = [0], [False], [0]
-        more = self._rooms.keys[len(self._fits) - 1 :]
-        self._fits += self._fitting(more, demand.requests)
+        since = len(self._fits) - 1
+        self._fits += self._fitting(since, demand.requests)
         if demand.leader is not None:
-            leader = [number > 0 for number in self._fitting(more, demand.leader)]
-            beside = self._fitting(more, demand.requests, dict(demand.leader))
+            leader = [number > 0 for number in self._fitting(since, demand.leader)]
+            beside = self._fitting(since, demand.requests, dict(demand.leader))
             self._fits_leader += leader
             alone = self._fits[len(self._fits_beside) :]
             self._fits_beside += [b if fits else a for fits, a, b in zip(leader, alone, beside, strict=True)]
 
     def _fitting(
-        self, keys: Sequence[Room], requests: tuple[tuple[str, int], ...], taken: Mapping[str, int] = _NOTHING
+        self, since: int, requests: tuple[tuple[str, int], ...], taken: Mapping[str, int] = _NOTHING
     ) -> list[int]:
-        """Return for each room how many pods with these requests fit when `taken` is in use, which fits, too."""
+        """Return for each room from this one on how many pods with these requests fit when `taken` is in use, too."""
+        resources, keys = self._tree.resources, self._rooms.keys
+        if len(keys) == since:
+            return []
+        if not all(resource in resources for resource, _ in requests):
+            return [0] * (len(keys) - since)
+        asked = [(resources.index(resource), amount, taken.get(resource, 0)) for resource, amount in requests]
+        asked.sort(key=lambda one: (keys[since][one[0]] - one[2]) // one[1])  # what is scarce first
         least: list[int] = []
-        for resource, amount in sorted(requests, key=itemgetter(1)) if keys else ():
-            if resource not in self._tree.resources:
-                return [0] * len(keys)
-            at = self._tree.resources.index(resource)
-            free = [room[at] for room in keys]
-            if less := taken.get(resource, 0):
+        for at, amount, less in asked:
+            free = self._rooms.column(at, since)
+            if less:
                 free = [have - less for have in free]
             if not least:
                 least = [have // amount for have in free]
@@ -211,7 +219,7 @@ class Counts:
             if self.scores:
                 self.scores[:] = [self._verdicts.scores[kind] for kind in kinds]
         fits = self._fits
-        self.pods[:] = [fits[room] for room in of]
+        self.pods[:] = map(fits.__getitem__, of)
         if demand.leader is not None:
             self.leaders[:] = [int(self._fits_leader[room]) for room in of]
             self.pods_beside[:] = [self._fits_beside[room] for room in of]
@@ -219,9 +227,14 @@ class Counts:
             self.slices[:] = [count // demand.size for count in self.pods]
             if demand.leader is not None:
                 self.slices_beside[:] = [count // demand.size for count in self.pods_beside]
+        bare = self._plain and demand.leader is None and not self.scores
+        pods_of = self.pods.__getitem__
         for level in range(len(tree.levels) - 2, -1, -1):
             for domain in tree.by_level[level]:
-                self._count_inner(domain, level)
+                if bare:  # the most frequent case of `_count_inner`
+                    self.pods[domain.number] = sum(map(pods_of, domain.below))
+                else:
+                    self._count_inner(domain, level)
 
     def _count(self, leaves: Iterable[Leaf]) -> None:
         """Count these leaves, and the domains above those of which a count has changed."""

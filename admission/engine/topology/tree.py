@@ -15,7 +15,7 @@ from admission.model.topology import HOSTNAME
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.engine.topology.alike import Alike, NodeKind, Room, Verdicts
+    from admission.engine.topology.alike import Alike, NodeKind, Rooms, Verdicts
     from admission.engine.topology.counting import Counts, Demand
     from admission.engine.topology.nodes import NodeState, PodRules
     from admission.model.topology import Values
@@ -110,6 +110,8 @@ class Tree:
         self.domains: list[Domain] = []
         """All domains, absent ones too; the index is their number."""
         self.by_level: list[list[Domain]] = [[] for _ in levels]
+        self.numbers: list[list[int]] = [[] for _ in levels]
+        """The numbers of the domains in `by_level`."""
         self.leaves: dict[Values, Leaf] = {}
         """The leaves by their values, or by hostname alone."""
         self._by_values: dict[Values, Domain] = {}
@@ -122,7 +124,7 @@ class Tree:
         self._by_rank: list[Domain] = []
         self.resources: tuple[str, ...] = ()
         """Those of which nodes have anything."""
-        self.rooms: dict[bool, Alike[Room]] = {}
+        self.rooms: dict[bool, Rooms] = {}
         self.kinds: dict[tuple[str, ...], Alike[NodeKind]] = {}
         self.verdicts: dict[PodRules, Verdicts] = {}
         self.counts: dict[Demand, Counts] = {}
@@ -221,6 +223,7 @@ class Tree:
     def _add(self, domain: Domain, level: int) -> Domain:
         self.domains.append(domain)
         self.by_level[level].append(domain)
+        self.numbers[level].append(domain.number)
         self._by_values[domain.values] = domain
         if domain.parent is not None:
             domain.parent.children.append(domain)
@@ -231,6 +234,7 @@ class Tree:
         for name in list(leaf.nodes):
             self.take_node(name, leaf.values)
         self.by_level[-1].remove(leaf)
+        self.numbers[-1].remove(leaf.number)
         del self._by_values[leaf.values], self.leaves[self.key(leaf.values)]
         if leaf.parent is not None:
             leaf.parent.children.remove(leaf)
