@@ -165,7 +165,13 @@ def test_placed_pods_above_a_node_or_in_two_racks_are_found():
 
 def test_pods_that_wait_for_their_node_or_have_no_place_are_found():
     pods = [on_the_floor("floor-000", 0), on_the_floor("floor-000", 1), on_the_floor("", 2, gated=True)]
-    assert half_ungated(pods) == ["a/train-2 waits for its node"]
+    waits, nodes = ["a/train-2 waits for its node"], set(NODES)
+    assert half_ungated(pods, {}, nodes) == waits
+    assert half_ungated(pods, {("train", "floor-000"): 3}, nodes) == waits
+    assert half_ungated(pods, {("train", "floor-000"): 2}, nodes) == []  # an orphan has the place
+    moved = {("train", "floor-000"): 2, ("train", "floor-001"): 1}
+    assert half_ungated(pods, moved, nodes) == waits
+    assert half_ungated(pods, moved, nodes - {"floor-001"}) == []
     assert without_place(pods, {("train", "floor-000"): 2}) == []
     assert without_place(pods, {("train", "floor-000"): 1}) == ["train has 2 pods on floor-000, and 1 places"]
     ended = {**pods[1], "status": {"phase": "Succeeded"}}

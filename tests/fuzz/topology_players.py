@@ -133,7 +133,13 @@ class FloorPlayers:
                 if "to" not in stay:
                     places[stay["uid"], node] += stay["pods"]
         pods = self._world.local.list("pods")
-        return [*half_ungated(pods), *without_place(pods, places)]
+        usable = {node["metadata"]["name"] for node in self._world.local.list("nodes") if _is_ready(node)}
+        return [*half_ungated(pods, places, usable), *without_place(pods, places)]
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _name(pick: int) -> str:

@@ -15,7 +15,7 @@ from tests.fuzz.findings import Finding
 from tests.fuzz.topology_documents import CPUS, HOST, RACK, REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
 Object = dict[str, Any]
 
@@ -58,16 +58,25 @@ def check_placed(pods: Iterable[Object], values: Mapping[tuple[str, str], set[st
             raise Finding("a required domain is left", f"{names} require one {level} and are on {sorted(nodes)}")
 
 
-def half_ungated(pods: Iterable[Object]) -> list[str]:
-    """Return the pods that still wait for their node, and for no former pod of their workload to end."""
+def half_ungated(pods: Iterable[Object], places: Mapping[tuple[str, str], int], usable: Container[str]) -> list[str]:
+    """Return the pods that still wait for their node, although their workload has a place for one of them.
+
+    A place is for none if a former pod of the workload is ending, if an orphan still runs there, or if its node is not
+    `usable`: a pod set that has all of its pods on a failed node keeps its places until there is room elsewhere.
+    """
     pods = list(pods)
     ending = {_workload(pod) for pod in pods if "deletionTimestamp" in pod["metadata"]}
+    taken = Counter((_workload(pod), _node(pod)) for pod in _placed(pods))
+    free: dict[str, int] = defaultdict(int)  # a workload without a place on a single node is not in it
+    for (uid, node), count in places.items():
+        free[uid] += max(0, count - taken[uid, node]) if node in usable else 0
     return [
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']} waits for its node"
         for pod in pods
         if any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
         and not _is_over(pod)
         and _workload(pod) not in ending
+        and free.get(_workload(pod), 1)
     ]
 
 
