@@ -518,12 +518,13 @@ class Registry:
         """Make workloads active that no policy refuses any more, if any input of the policies has changed."""
         if not self.policies.refused or not self.policies.retry_due():
             return
-        for uid, (item, _) in list(self.policies.refused.items()):
+        for uid, (item, usage) in list(self.policies.refused.items()):
             if self.items.get(uid) is not item or not item.cluster_queue:
                 del self.policies.refused[uid]
                 continue
             refusal = self.policies.refusal(item, item.cluster_queue)
-            if refusal is None or refusal.reason in REFUSED_IN_A_FLAVOR:
+            # Refused with its flavors, it may be permitted with others.
+            if refusal is None or (refusal.reason in REFUSED_IN_A_FLAVOR and any(flavor for flavor, _ in usage)):
                 del self.policies.refused[uid]
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)

@@ -34,7 +34,7 @@ BUDGET_EXHAUSTED: Final = "BudgetExhausted"
 """Sluice's own: a Budget has too few hours left for it."""
 RESERVED_FOR_OTHERS: Final = "ReservedForOthers"
 """Sluice's own: what it needs is kept by a Reservation that is not for it."""
-REFUSED_IN_A_FLAVOR: Final = frozenset({RESERVED_FOR_OTHERS})
+REFUSED_IN_A_FLAVOR: Final = frozenset({RESERVED_FOR_OTHERS, BUDGET_EXHAUSTED})
 """Reasons of policies that may not hold in another flavor: the next one is tried, and all when quota becomes free."""
 
 PODS_UNSCHEDULED: Final = "PodsUnscheduled"

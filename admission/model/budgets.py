@@ -15,7 +15,7 @@ from admission.model.local_times import Day, TimeZone, zone
 from admission.model.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 HOUR: Final = 3_600_000_000
 """Microseconds in an hour."""
@@ -49,13 +49,19 @@ class BudgetScope(Model):
     """Workloads of one of these namespaces; empty: of any."""
     users: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=1024)] = ()
     """Workloads that one of these users has submitted, as the webhook has recorded it; empty: by anybody."""
+    groups: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=1024)] = ()
+    """Workloads that a member of one of these groups has submitted, as the webhook has recorded it; empty: anybody."""
+    cohorts: Annotated[tuple[Name, ...], Field(max_length=256)] = ()
+    """Workloads that hold quota of the ClusterQueues that are in one of these Cohorts now, also in those below it;
+    empty: of any."""
 
-    def matches(self, cluster_queue: str, namespace: str, user: str) -> bool:
-        """Whether a workload with these properties is in the scope."""
+    def matches(self, cluster_queue: str, namespace: str, user: str, groups: Collection[str]) -> bool:
+        """Whether a workload with these properties is in the scope, if its ClusterQueue is in the `cohorts`."""
         return (
             (not self.cluster_queues or cluster_queue in self.cluster_queues)
             and (not self.namespaces or namespace in self.namespaces)
             and (not self.users or user in self.users)
+            and (not self.groups or any(group in self.groups for group in groups))
         )
 
 
@@ -183,6 +189,11 @@ class BudgetSpec(Model):
     """With PreemptAfter, the seconds for which workloads run on; not given: 600."""
     assumed_seconds: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = None
     """With Reserve, the run time that is reserved for a workload without a time limit; not given: it is refused."""
+    learn_run_times: bool = False
+    """With Reserve, whether that is the time within which 90 % of the last workloads of its user in its LocalQueue have
+    ended, if five have; otherwise `assumedSeconds`."""
+    carry_over: bool = False
+    """Whether hours that are left at the end of a period are added to the next one, which does not carry them on."""
     grants: Annotated[tuple[BudgetGrant, ...], Field(max_length=1024)] = ()
     """Corrections of the hours of single periods."""
 
@@ -195,6 +206,10 @@ class BudgetSpec(Model):
                 faults.append((f"resources[{position}].name", f'"{each.name}" has hours twice; write one entry'))
         if self.assumed_seconds is not None and self.enforcement != "Reserve":
             faults.append(("assumedSeconds", "needs enforcement: Reserve"))
+        if self.learn_run_times and self.enforcement != "Reserve":
+            faults.append(("learnRunTimes", "needs enforcement: Reserve"))
+        if self.carry_over and self.period.every is None:
+            faults.append(("carryOver", "needs a period with every: nothing is given anew in the others"))
         if self.grace_seconds is not None and self.action != "PreemptAfter":
             faults.append(("graceSeconds", "needs action: PreemptAfter"))
         if self.action == "PreemptAfter" and self.enforcement == "Reserve":

@@ -621,6 +621,7 @@ class Budget(_Named):
     references = (
         Reference("Budget", "spec.parent"),
         Reference("ClusterQueue", "spec.scope.clusterQueues[]", needed=False),
+        Reference("Cohort", "spec.scope.cohorts[]", needed=False),
         Reference("ResourceFlavor", "spec.resources[].flavors[]", needed=False),
     )
 

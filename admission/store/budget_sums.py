@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select
@@ -27,6 +28,13 @@ class BudgetSums:
         async with self._database.read() as connection:
             rows = await connection.execute(select(columns.budget, columns.sums))
             return {row.budget: row.sums for row in rows}
+
+    async def used_up_since(self) -> dict[str, int]:
+        """Return since when Budgets with `PreemptAfter` are used up, in microseconds, by name. Raises StoreError."""
+        found = {name: sums.get("usedUpSince") for name, sums in (await self.load()).items()}
+        return {
+            name: round(datetime.fromisoformat(since).timestamp()) * 1_000_000 for name, since in found.items() if since
+        }
 
     async def save(self, sums: Mapping[str, Document], *, at: float) -> None:
         """Replace all documents; `at`: Unix time (s). Raises StoreError."""

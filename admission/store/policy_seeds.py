@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.engine import Engine, QueueObjectChanged
+from admission.engine import BudgetsSpent, Engine, QueueObjectChanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,4 +29,8 @@ async def policy_seeds(
         return []
     async for admissions in store.past_admissions(since=now - engine.history):
         engine.seed(admissions, now=now)
-    return engine.policy_events()
+    used_up_since = await store.budget_sums.used_up_since()
+    return [
+        replace(event, used_up_since=used_up_since) if isinstance(event, BudgetsSpent) else event
+        for event in engine.policy_events()
+    ]

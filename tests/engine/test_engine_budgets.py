@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from admission.engine import (
     BudgetAccounts,
     Budgets,
+    BudgetsSpent,
     Engine,
     PastAdmission,
     Policy,
@@ -23,7 +24,7 @@ from admission.engine import (
     WorkloadAdmitted,
 )
 from admission.model.errors import InvalidObject
-from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 if TYPE_CHECKING:
     from admission.engine import Decisions
@@ -178,11 +179,78 @@ def test_budget_of_a_flavor_counts_that_flavor_only():
     world.submit(
         *(workload(name, "a", cpu, created=n, max_seconds=HOUR) for n, (name, cpu) in enumerate(sizes.items()))
     )
-    assert refusals(world.engine.settle(world.now)) == {
-        "two": "Budget fast has 0 of 8 hours of cpu left, this needs 1; its next period begins on 2026-12-01"
-    }
-    assert world.engine.is_admitted("big")  # in the other flavor
+    assert admitted(world) == ["big", "one", "two"]  # two of them in the other flavor
     assert hours(world, "fast") == (0, 8, 0)
+
+
+def test_workload_whose_flavor_has_too_few_hours_is_tried_in_the_next_flavor():
+    world = new_world(budget("fast", 8, flavors=["default"], enforcement="Reserve"), now=at("2026-11-02"))
+    world.submit(*(workload(f"w{n}", "a", 8, created=n, max_seconds=HOUR) for n in range(2)))
+    found = {each.workload.name: each.admission for each in world.engine.settle(world.now).admitted}
+    assert {name: one.pod_sets[0].flavors["cpu"] for name, one in found.items()} == {"w0": "default", "w1": "spot"}
+    world.tell(budget("all", 8, enforcement="Reserve"))
+    world.submit(workload("w2", "a", 8, created=2, max_seconds=HOUR))
+    assert list(refusals(world.engine.settle(world.now))) == ["w2"]
+    assert world.engine.wake_at() > world.now
+
+
+def test_budget_of_a_cohort_charges_the_queues_that_are_in_it_now():
+    world = new_world(budget("lab", 10, scope={"cohorts": ["lab"]}), now=at("2026-11-02"))
+    world.tell(cohort("sub", parent="lab"), cluster_queue("b", {"default": 100, "spot": 100}, cohort="sub"))
+    world.submit(workload("w1", "a", 1), workload("w2", "b", 2))
+    assert len(admitted(world)) == 2
+    world.now += HOUR
+    assert hours(world, "lab")[0] == 2
+    world.tell(cluster_queue("a", {"default": 100, "spot": 100}, cohort="lab"))
+    world.engine.refresh(world.now)
+    assert world.engine.lacks_history  # what "a" has used before is in the ledger
+
+
+def test_what_a_period_has_left_is_carried_to_the_next_one_only():
+    world = new_world(budget("ml", 10, carryOver=True), now=at("2026-10-31T21:00"))
+    world.submit(workload("w", "a", 1))
+    assert admitted(world) == ["w"]
+    assert hours(world, "ml")[2] == 20  # nothing was spent in September
+    world.now = at("2026-11-01T01:00")
+    assert hours(world, "ml") == (1, 0, 10 + 7 - 1)
+    world.gone("w")
+    assert hours(world, "ml") == (1, 0, 16)
+    world.now = at("2026-12-05")
+    assert hours(world, "ml") == (0, 0, 10 + 9)
+
+
+def test_nothing_is_carried_from_before_the_creation():
+    created = budget("ml", 10, carryOver=True)
+    metadata = created.metadata.model_copy(update={"creation_timestamp": datetime.fromisoformat("2026-11-02T00:00Z")})
+    world = new_world(created.model_copy(update={"metadata": metadata}), now=at("2026-11-02"))
+    assert hours(world, "ml") == (0, 0, 10)
+    world.now = at("2026-12-02")
+    assert hours(world, "ml") == (0, 0, 20)
+
+
+def test_run_times_of_a_user_in_a_local_queue_are_learned_for_reserve():
+    spec = {"enforcement": "Reserve", "learnRunTimes": True, "assumedSeconds": 9 * HOUR}
+    world, reader = (new_world(budget("ml", 100, **spec), now=at("2026-11-02")) for _ in range(2))
+    rows = [
+        PastAdmission(f"u{n}", "ann", "ns", "a", "a", "default", "cpu", 1000, begins, begins + n * HOUR, False)
+        for n in range(1, 5)
+        for begins in [world.now - 9 * HOUR]
+    ]
+    reader.engine.seed(rows, now=world.now)
+    for event in reader.engine.policy_events():
+        world.engine.observe(event, now=world.now)
+    world.submit(workload("w0", "a", 1, user="ann"))
+    assert admitted(world) == ["w0"]
+    assert hours(world, "ml")[1] == 9  # four are too few
+    world.now += HOUR
+    world.gone("w0")
+    spent = hours(world, "ml")[0]
+    world.submit(workload("ann", "a", 1, user="ann"), workload("bob", "a", 1, user="bob"))
+    assert admitted(world) == ["ann", "bob"]
+    assert hours(world, "ml") == (spent, 4 + 9, 100 - spent - 13)
+    world.submit(workload("large", "a", 25, user="ann"))
+    (message,) = refusals(world.engine.settle(world.now)).values()
+    assert ", this needs 100 for an assumed 14400s;" in message
 
 
 def test_rolling_period_returns_the_hours_of_a_day_when_it_does_not_count_any_more():
@@ -304,7 +372,19 @@ class Ledger:
 
     def admissions(self) -> list[PastAdmission]:
         return [
-            PastAdmission(row.uid, row.user, "ns", row.queue, row.queue, "default", "cpu", row.milli, *times, False)
+            PastAdmission(
+                row.uid,
+                row.user,
+                "ns",
+                row.queue,
+                row.queue,
+                "default",
+                "cpu",
+                row.milli,
+                *times,
+                False,
+                ("g", "h") if row.user == "ann" else ("h",),
+            )
             for row in [*self.ended, *self.rows.values()]
             for times in [(row.begins, row.ends)]
         ]
@@ -336,7 +416,7 @@ class Game:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.waiting, self.running = {}, {}
-        self.hours = {"all": 60, "ann": 30}
+        self.hours = {"all": 60, "ann": 30, "kept": 25}
         self.world = self._start(at("2026-11-28T10:00"))
 
     def objects(self) -> list[QueueObject]:
@@ -344,6 +424,7 @@ class Game:
         return [
             budget("all", self.hours["all"], **reserve),
             budget("ann", self.hours["ann"], scope={"users": ["ann"]}, parent="all", **reserve),
+            budget("kept", self.hours["kept"], scope={"groups": ["g"]}, carryOver=True, **reserve),
         ]
 
     def _start(self, now: float) -> World:
@@ -374,6 +455,7 @@ class Game:
             case "submit":
                 one = workload(
                     f"w{number}", "ab"[size % 2], size, created=number, user=["ann", "bob"][minutes % 2],
+                    groups=[("g", "h"), ("h",)][minutes % 2],
                     max_seconds=minutes * 1200,
                 )  # fmt: skip
                 self.waiting[one.uid] = one
@@ -429,8 +511,13 @@ class Game:
 
     def check(self) -> None:
         now = self.world.now
-        begins, ends = next((a, b) for a, b in pairwise(BOUNDS) if a <= now < b)
+        number, (begins, ends) = next((n, each) for n, each in enumerate(pairwise(BOUNDS)) if each[0] <= now < each[1])
         found = sums(self.world)
+        monthly = self.hours["kept"] * 1000 * HOUR * 10**6
+        before = self.ledger.spent(BOUNDS[number - 1], begins, now, "ann") if number else 0
+        assert found["kept"].spent == self.ledger.spent(begins, ends, now, "ann")
+        assert found["kept"].limit == monthly + max(monthly - before, 0)
+        assert found["kept"].left >= 0
         for name, user in ("all", ""), ("ann", "ann"):
             assert found[name].spent == self.ledger.spent(begins, ends, now, user)
             assert found[name].left >= 0
@@ -480,10 +567,24 @@ def test_preempt_after_evicts_what_runs_when_the_hours_have_been_used_up_for_the
     assert admitted(world) == ["first", "second"]
 
 
+def test_grace_goes_on_after_a_restart():
+    strict = budget("ml", 1, action="PreemptAfter", graceSeconds=HOUR)
+    world = new_world(strict, now=at("2026-11-02T10:00"))
+    since = round(at("2026-11-02T09:30") * 1e6)
+    world.engine.observe(BudgetsSpent({}, {}, used_up_since={"ml": since}), now=world.now)
+    (one,) = (policy for policy in world.engine.policies if isinstance(policy, BudgetAccounts))
+    assert one.used_up_since("ml") == at("2026-11-02T09:30")
+    world.submit(workload("w", "a", 2))
+    admitted(world)
+    assert one.used_up_since("ml") is None  # hours are left
+
+
 def test_preempt_after_needs_charge_and_grace_needs_preempt_after():
     for spec, path in (
         ({"action": "PreemptAfter", "enforcement": "Reserve"}, "spec.action"),
         ({"graceSeconds": 60}, "spec.graceSeconds"),
+        ({"learnRunTimes": True}, "spec.learnRunTimes"),
+        ({"carryOver": True, "period": {"lastDays": 3}}, "spec.carryOver"),
     ):
         with pytest.raises(InvalidObject) as error:
             budget("ml", 1, **spec)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.kinds.columns import Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import BudgetStatus
-from admission.model.queues import Budget, ClusterQueue, ResourceFlavor
+from admission.model.queues import Budget, ClusterQueue, Cohort, ResourceFlavor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def _status(budget: Budget, sums: Document) -> Document:
 
 
 async def _warnings(store: Store, written: Budget, context: WarningContext) -> list[str]:
-    names = await store.queues.names(Budget.kind, ClusterQueue.kind, ResourceFlavor.kind)
+    names = await store.queues.names(Budget.kind, ClusterQueue.kind, Cohort.kind, ResourceFlavor.kind)
     spec = written.spec
     missing = []
     if spec.parent and spec.parent not in names[Budget.kind]:
@@ -57,6 +57,7 @@ async def _warnings(store: Store, written: Budget, context: WarningContext) -> l
         missing += [
             f"ClusterQueue {name}" for name in spec.scope.cluster_queues if name not in names[ClusterQueue.kind]
         ]
+        missing += [f"Cohort {name}" for name in spec.scope.cohorts if name not in names[Cohort.kind]]
         if context.namespaces:
             missing += [f"namespace {name}" for name in spec.scope.namespaces if name not in context.namespaces]
     flavors = {name for each in spec.resources for name in each.flavors}

@@ -139,6 +139,8 @@ class BudgetStatus(Model):
     """The present period."""
     resources: tuple[BudgetResourceStatus, ...] = ()
     """The hours, in the order of the spec."""
+    used_up_since: str | None = None
+    """With `action: PreemptAfter`, since when hours are used up (RFC 3339); not given: they are not."""
     impact: Impact | None = None
     """Only in responses to a dry run: the effect on workloads."""
 

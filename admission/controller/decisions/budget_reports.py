@@ -61,7 +61,7 @@ class BudgetReports:
         for accounts in engine.policies:
             if isinstance(accounts, BudgetAccounts):
                 for name, _, bounds, sums in accounts.sums():
-                    found[name] = _document(bounds, sums)
+                    found[name] = _document(bounds, sums, accounts.used_up_since(name))
                     reached += self._reached(name, bounds[0], sums)
         if found != self._saved:
             await self._store.budget_sums.save(found, at=self._store.now())
@@ -88,10 +88,11 @@ class BudgetReports:
                 yield name, resource, begins, level, note
 
 
-def _document(bounds: tuple[int, int], sums: list[Sum]) -> Document:
-    begins, ends = (datetime.fromtimestamp(each // 1_000_000, UTC) for each in bounds)
+def _document(bounds: tuple[int, int], sums: list[Sum], used_up_since: float | None) -> Document:
+    begins, ends = (_time(each // 1_000_000) for each in bounds)
     return {
-        "period": {"start": begins.strftime("%Y-%m-%dT%H:%M:%SZ"), "end": ends.strftime("%Y-%m-%dT%H:%M:%SZ")},
+        "period": {"start": begins, "end": ends},
+        **({} if used_up_since is None else {"usedUpSince": _time(used_up_since)}),
         "resources": [
             {
                 "name": each.resource.name,
@@ -106,3 +107,7 @@ def _document(bounds: tuple[int, int], sums: list[Sum]) -> Document:
             for each in sums
         ],
     }  # fmt: skip
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

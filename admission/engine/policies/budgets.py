@@ -9,8 +9,8 @@ slowly, more is reserved, `_EXTENSION` at a time.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,7 +19,8 @@ from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
 from admission.engine.policies.contract import AdmissionPolicy, Eviction, PolicyEvent, Refusal
 from admission.engine.vocabulary import BUDGET_EXHAUSTED
 from admission.model.budgets import Sum, hours_text
-from admission.model.queues import Budget
+from admission.model.durations import format_duration
+from admission.model.queues import Budget, ClusterQueue, Cohort
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ _GRACE: Final = 600
 _MOST_SLOTS: Final = 400
 """Periods, or days of a rolling period, ahead for which usage is reserved: no time limit makes decisions slow."""
 _MOST_CACHED: Final = 10_000
+_LEARNED_FROM: Final = range(5, 51)
+"""From how many run times others are learned: at least, and the last ones at most."""
 _NEVER: Final = 1 << 62
 
 
@@ -58,18 +61,33 @@ class BudgetsSpent(PolicyEvent):
     """By Budget: what its history depends on, and by slot the amount times microseconds of each of its resources."""
     since: Mapping[str, int]
     """By uid of the workloads that hold quota: since when the ledger has the amounts that they hold."""
+    runs: Mapping[_Runner, Sequence[int]] = field(default_factory=dict)
+    """The last run times of each user in each LocalQueue, if a Budget learns from them."""
+    used_up_since: Mapping[str, int] = field(default_factory=dict)
+    """By Budget with `PreemptAfter`: since when its hours are used up."""
+
+
+class _Runner(NamedTuple):
+    """Whose run times are learned: those of a user in a LocalQueue."""
+
+    namespace: str
+    local_queue: str
+    user: str
+
+    @staticmethod
+    def of(workload: Workload) -> _Runner:
+        """Return whose run time that of a workload is."""
+        return _Runner(workload.namespace, workload.queue, workload.user)
 
 
 class _Charge(NamedTuple):
     """A workload that holds quota."""
 
-    namespace: str
-    user: str
+    workload: Workload
     cluster_queue: str
     usage: tuple[tuple[FlavorResource, int], ...]
     since: int
     admitted_at: int
-    max_seconds: int | None
 
 
 class _Entry:
@@ -97,11 +115,14 @@ class _Account:
         closed: Mapping[int, Sequence[int]],
         *,
         is_seeded: bool = True,
+        created: int = 0,
     ) -> None:
+        """`created`: when the Budget was, in microseconds; 0: it is not known."""
         self.name = name
         self.spec = spec
         self.history = history
         """What `closed` depends on: scopes, period, and resources."""
+        self._created = created
         self.is_seeded = is_seeded
         """Whether `closed` has all of the ledger's past."""
         self.reserves = spec.enforcement == "Reserve"
@@ -126,6 +147,10 @@ class _Account:
         """The present slot, with its bounds in microseconds."""
         self._first = 0
         """The instant from which usage counts now, in microseconds."""
+        self._oldest = 0
+        """The instant from which past usage matters: with `carryOver` also that of the period before."""
+        self._carried: list[int] | None = None
+        """What the period before has left, in amount times microseconds; None: not known yet."""
         self._counts_now = True
         """Whether the period has begun, and is not over."""
         self._limits: dict[tuple[int, int], int] = {}
@@ -143,8 +168,13 @@ class _Account:
                     found[number] += amount
         return found
 
-    def run_time(self, max_seconds: int | None) -> int | None:
-        """Return the microseconds that are reserved for a workload; None: it has no time limit, and needs one."""
+    def run_time(self, max_seconds: int | None, learned: int | None) -> int | None:
+        """Return the microseconds that are reserved for a workload; None: it has no time limit, and needs one.
+
+        `learned`: those that its like have needed; None: it is not known.
+        """
+        if max_seconds is None and learned is not None and self.spec.learn_run_times:
+            return learned
         seconds = self.spec.assumed_seconds if max_seconds is None else max_seconds
         return None if seconds is None else seconds * _MICROSECONDS
 
@@ -163,6 +193,8 @@ class _Account:
         self._first = self.spec.period.bounds(self._slot - self._days + 1)[0]
         self._counts_now = self.spec.period.first_day is None or self._slot == 0
         oldest = self._slot - self._days
+        self._carried = None
+        self._oldest = self.spec.period.bounds(oldest)[0] if self.spec.carry_over else self._first
         for slot in [slot for slot in self.closed if slot < oldest]:
             del self.closed[slot]
         self._reserved.clear()
@@ -194,6 +226,8 @@ class _Account:
         self.follow(now)
         self.entries[uid] = entry
         self._count(entry, 1)
+        if entry.since < self._first:
+            self._carried = None
 
     def end(self, uid: str, now: int) -> None:
         """Stop charging a workload, and correct what was reserved for it."""
@@ -211,8 +245,10 @@ class _Account:
         self._count(entry, 1)
 
     def add_past(self, amounts: Sequence[int], begins: int, ends: int) -> None:
-        """Add an admission that has ended, as far as it is in the period that counts."""
-        for slot, within in self._overlaps(max(begins, self._first), ends):
+        """Add an admission that has ended, as far as it is in the period that counts, or the one before."""
+        if begins < self._first:
+            self._carried = None
+        for slot, within in self._overlaps(max(begins, self._oldest), ends):
             spent = self.closed[slot]
             for number, amount in enumerate(amounts):
                 spent[number] += amount * within
@@ -224,28 +260,54 @@ class _Account:
         limit = self._limits.get((number, slot))
         if limit is None:
             limit = self._limits[number, slot] = self.spec.limit(self.spec.resources[number], slot)
-        return limit
+        return limit + self._carry()[number] if self.spec.carry_over and slot == self._slot else limit
+
+    def _carry(self) -> list[int]:
+        """Return what the period before has left of each resource; nothing if there was no Budget then."""
+        if self._carried is None:
+            before = self._slot - 1
+            begins, ends = self.spec.period.bounds(before)
+            self._carried = self._zeros()
+            if self._created < ends:
+                for number, resource in enumerate(self.spec.resources):
+                    held = (each.amounts[number] * max(ends - max(each.since, begins), 0) for each in self._running_on)
+                    spent = (self.closed[before][number] if before in self.closed else 0) + sum(held)
+                    self._carried[number] = max(self.spec.limit(resource, before) - spent, 0)
+        return self._carried
+
+    @property
+    def _running_on(self) -> Iterator[_Entry]:
+        """The workloads that hold quota since the period before."""
+        return (each for each in self.entries.values() if each.since < self._first)
 
     def refusal(
-        self, workload: Workload, usage: Mapping[FlavorResource, int], now: int, replaced: _Entry | None
+        self,
+        workload: Workload,
+        usage: Mapping[FlavorResource, int],
+        now: int,
+        replaced: _Entry | None,
+        learned: int | None,
     ) -> tuple[str, int | None] | None:
-        """Return why the workload must not be admitted now, and when that may change by time alone (None: never)."""
+        """Return why the workload must not be admitted now, and when that may change by time alone (None: never).
+
+        `learned`: the microseconds that its like have needed; None: it is not known.
+        """
         if self.spec.action == "Warn":
             return None
         needed = self.amounts(usage.items())
         if not any(needed):
             return None
         self.follow(now)
-        return self._lacking(workload, needed, now, replaced) if self.reserves else self._spent_up(needed, now)
+        return self._lacking(workload, needed, now, replaced, learned) if self.reserves else self._spent_up(needed, now)
 
     def _spent_up(self, needed: Sequence[int], now: int) -> tuple[str, int | None] | None:
         number = next((number for number in self.used_up(now) if needed[number]), None)
         return None if number is None else (self.is_used_up(number), self._ends)
 
     def _lacking(
-        self, workload: Workload, needed: Sequence[int], now: int, replaced: _Entry | None
+        self, workload: Workload, needed: Sequence[int], now: int, replaced: _Entry | None, learned: int | None
     ) -> tuple[str, int | None] | None:
-        run_time = self.run_time(workload.max_seconds)
+        run_time = self.run_time(workload.max_seconds, learned)
         if run_time is None:
             message = f"Budget {self.name} reserves hours until the time limit of a workload, and this one has none"
             return f"{message}: set the label sluice.dev/max-exec-time-seconds", None
@@ -261,16 +323,19 @@ class _Account:
             for slot in range(new[0][0], new[-1][0] + self._days):
                 left = self._limit(number, slot) - self._window(number, slot)
                 if sum(more.get(slot - day, 0) for day in range(self._days)) > left:
-                    return self._lacks(number, amount * run_time, slot, left), self._retry(slot, left // amount, now)
+                    assumed = run_time if workload.max_seconds is None else None
+                    message = self._lacks(number, amount * run_time, slot, left, assumed)
+                    return message, self._retry(slot, left // amount, now)
         return None
 
-    def _lacks(self, number: int, needed: int, slot: int, left: int) -> str:
+    def _lacks(self, number: int, needed: int, slot: int, left: int, assumed: int | None) -> str:
         """Return the message about a resource of which too little is left in a slot."""
         resource, period = self.spec.resources[number].name, self.spec.period
         texts = [hours_text(resource, each) for each in (left, self._limit(number, slot), needed)]
         later = "" if slot == self._slot or period.last_days else f" in its period from {period.label(slot)}"
         message = f"Budget {self.name} has {texts[0]} of {texts[1]} hours of {resource} left{later}"
-        return f"{message}, this needs {texts[2]}{self._renewal()}"
+        why = "" if assumed is None else f" for an assumed {format_duration(round(assumed / _MICROSECONDS))}"
+        return f"{message}, this needs {texts[2]}{why}{self._renewal()}"
 
     def _retry(self, slot: int, lasts: int, now: int) -> int:
         """Return when a workload may be admitted for which too little is left; that lasts for `lasts` microseconds."""
@@ -350,11 +415,23 @@ class BudgetAccounts(AdmissionPolicy):
         self._view = view
         self.idle = True
         self._specs: dict[str, BudgetSpec] = {}
+        self._created: dict[str, int] = {}
+        """By Budget, when it was, in microseconds."""
+        self._cohorts: dict[tuple[str, str], str] = {}
+        """(kind, name) of ClusterQueues and Cohorts to their Cohort, if they have one."""
+        self._runs: defaultdict[_Runner, deque[int]] = defaultdict(lambda: deque(maxlen=_LEARNED_FROM[-1]))
+        """The last run times in microseconds, while `_learns`."""
+        self._learns = False
+        """Whether a Budget learns run times."""
+        self._learned_from = ""
+        """Uid of the last row of the ledger from which a run time was learned."""
         self._outdated = False
         """Whether `_accounts` are not those of `_specs`."""
         self._accounts: dict[str, _Account] = {}
-        self._charging: dict[tuple[str, str, str], tuple[_Account, ...]] = {}
-        """Cache: (ClusterQueue, namespace, user) to the accounts that charge a workload."""
+        self._charging: dict[tuple[str, str, str, tuple[str, ...]], tuple[_Account, ...]] = {}
+        """Cache: (ClusterQueue, namespace, user, groups) to the accounts that charge a workload."""
+        self._queues: dict[str, frozenset[str]] = {}
+        """By Budget with Cohorts in its scope: the ClusterQueues in these."""
         self._scopes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         """Budgets by a list of their scope and an item of it, or ("", "") without lists: only these may match."""
         self._charges: dict[str, _Charge] = {}
@@ -380,19 +457,34 @@ class BudgetAccounts(AdmissionPolicy):
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
         """Note a changed Budget, or what Budgets have spent."""
         if isinstance(event, QueueObjectChanged):
+            if isinstance(event.object, ClusterQueue | Cohort):
+                item = event.object
+                cohort = item.spec.cohort_name if isinstance(item, ClusterQueue) else item.spec.parent_name
+                self._move((item.kind, item.name), cohort)
+                return
             if not isinstance(event.object, Budget):
                 return
             spec, now = event.object.spec, self._now()
             self._specs[event.object.name] = spec
-            first = spec.period.bounds(spec.period.slot(now) - spec.period.days + 1)[0]
+            created = event.object.metadata.creation_timestamp
+            self._created[event.object.name] = 0 if created is None else round(created.timestamp() * _MICROSECONDS)
+            days = spec.period.days + spec.carry_over
+            first = spec.period.bounds(spec.period.slot(now) - days + 1)[0]
             self.history = max(self.history, (now - first) / _MICROSECONDS, 1.0)
         elif isinstance(event, QueueObjectDeleted):
+            if event.kind in (ClusterQueue.kind, Cohort.kind):
+                self._move((event.kind, event.name), "")
+                return
             if event.kind != Budget.kind or self._specs.pop(event.name, None) is None:
                 return
         elif isinstance(event, BudgetsSpent):
             self._sync()
             self._told = event
             self._since = dict(event.since)
+            self._used_up_since = {**event.used_up_since, **self._used_up_since}
+            self._runs.clear()
+            for runner, times in event.runs.items():
+                self._runs[runner].extend(times)
             for uid in self._charges.keys() & self._since.keys():
                 self._charges[uid] = self._charges[uid]._replace(since=self._since.pop(uid))
         else:
@@ -403,6 +495,27 @@ class BudgetAccounts(AdmissionPolicy):
         if self.idle:
             self._charges.clear()
             self._sync()
+
+    def _move(self, item: tuple[str, str], cohort: str) -> None:
+        """Note the Cohort of a ClusterQueue or Cohort; empty: it has none."""
+        if self._cohorts.get(item, "") == cohort:
+            return
+        self._cohorts[item] = cohort
+        if not cohort:
+            del self._cohorts[item]
+        if any(spec.scope is not None and spec.scope.cohorts for spec in self._specs.values()):
+            self._outdated = True
+
+    def _queues_in(self, cohorts: Collection[str]) -> frozenset[str]:
+        """Return the names of the ClusterQueues in Cohorts, and in those below."""
+        found, below = set(cohorts), True
+        while below:
+            inner = [name for (kind, name), parent in self._cohorts.items() if kind == Cohort.kind and parent in found]
+            below = not found.issuperset(inner)
+            found.update(inner)
+        return frozenset(
+            name for (kind, name), cohort in self._cohorts.items() if kind == ClusterQueue.kind and cohort in found
+        )
 
     @property
     def lacks_history(self) -> bool:
@@ -417,6 +530,12 @@ class BudgetAccounts(AdmissionPolicy):
         self._outdated = False
         children: defaultdict[str, list[str]] = defaultdict(list)
         self._scopes.clear()
+        self._learns = any(spec.learn_run_times for spec in self._specs.values())
+        self._queues = {
+            name: self._queues_in(spec.scope.cohorts)
+            for name, spec in self._specs.items()
+            if spec.scope is not None and spec.scope.cohorts
+        }
         for name, spec in self._specs.items():
             if spec.parent:
                 children[spec.parent].append(name)
@@ -430,11 +549,13 @@ class BudgetAccounts(AdmissionPolicy):
             known = before.get(name)
             told = self._told.spent.get(name)
             if told is not None and told[0] == history:
-                account = _Account(name, spec, history, told[1])
+                closed, is_seeded = told[1], True
             elif known is not None and known.history == history:
-                account = _Account(name, spec, history, known.closed, is_seeded=known.is_seeded)
+                closed, is_seeded = known.closed, known.is_seeded
             else:
-                account = _Account(name, spec, history, {}, is_seeded=False)
+                closed, is_seeded = {}, False
+            created = self._created[name]
+            account = _Account(name, spec, history, closed, is_seeded=is_seeded, created=created)
             account.follow(now)
             self._accounts[name] = account
         self._preempting = tuple(each for each in self._accounts.values() if each.spec.action == "PreemptAfter")
@@ -451,9 +572,14 @@ class BudgetAccounts(AdmissionPolicy):
             more = [child for child in children.get(each, ()) if child not in seen]
             below += more
             seen.update(more)
-        scopes = {scope.model_dump_json() for each in below if (scope := self._specs[each].scope) is not None}
+        scopes = {
+            (scope.model_dump_json(), *sorted(self._queues.get(each, ())))
+            for each in below
+            if (scope := self._specs[each].scope) is not None
+        }
         lines = [(each.name, each.flavors) for each in spec.resources]
-        return repr((spec.period.model_dump_json(), lines, sorted(scopes)))
+        # Only what is kept longer, or learned, has to be read again.
+        return repr((spec.period.model_dump_json(), lines, sorted(scopes), spec.carry_over, spec.learn_run_times))
 
     def events(self) -> Iterable[PolicyEvent]:
         """Return what has been spent, and since when workloads hold their quota."""
@@ -465,14 +591,17 @@ class BudgetAccounts(AdmissionPolicy):
             for name, account in self._accounts.items()
         }
         since = self._since | {uid: charge.since for uid, charge in self._charges.items()}
-        return (BudgetsSpent(spent, since),)
+        runs = {runner: tuple(times) for runner, times in self._runs.items()}
+        return (BudgetsSpent(spent, since, runs, dict(self._used_up_since)),)
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Charge past admissions; those that still hold quota are noted until `charge`."""
         self._sync()
         now = self._now()
         for row in admissions:
-            accounts = self._charging_for(row.cluster_queue, row.namespace, row.user)
+            if self._learns and row.to_at is not None and not row.resized:
+                self._learn(row)
+            accounts = self._charging_for(row.cluster_queue, row.namespace, row.user, row.groups)
             if not accounts:
                 continue
             begins = round(row.from_at * _MICROSECONDS)
@@ -486,17 +615,39 @@ class BudgetAccounts(AdmissionPolicy):
                 if any(amounts := account.amounts(usage)):
                     account.add_past(amounts, begins, ends)
 
-    def _charging_for(self, cluster_queue: str, namespace: str, user: str) -> tuple[_Account, ...]:
+    def _learn(self, row: PastAdmission) -> None:
+        """Learn from a row of an admission that has ended; all of its rows say the same, and follow each other."""
+        if row.uid and row.uid != self._learned_from:
+            self._learned_from = row.uid
+            run_time = round((row.to_at - row.from_at) * _MICROSECONDS) if row.to_at is not None else 0
+            self._runs[_Runner(row.namespace, row.local_queue, row.user)].append(run_time)
+
+    def _learned(self, workload: Workload) -> int | None:
+        """Return the time within which 90 % of the last workloads of the same user in the same LocalQueue have ended.
+
+        None: there are too few of them, or nothing is learned.
+        """
+        times = self._runs.get(_Runner.of(workload)) if self._runs else None
+        if times is None or len(times) < _LEARNED_FROM[0]:
+            return None
+        return sorted(times)[-(-9 * len(times) // 10) - 1]
+
+    def _charging_for(
+        self, cluster_queue: str, namespace: str, user: str, groups: tuple[str, ...]
+    ) -> tuple[_Account, ...]:
         """Return the accounts that charge a workload: those whose scope matches, and their parents."""
         self._sync()
-        key = cluster_queue, namespace, user
+        key = cluster_queue, namespace, user, groups
         found = self._charging.get(key)
         if found is None:
             names: dict[str, None] = {}
             near = [("", ""), ("users", user), ("namespaces", namespace), ("clusterQueues", cluster_queue)]
+            near += [("groups", group) for group in groups]
             for name in (name for each in near for name in self._scopes.get(each, ())):
                 scope = self._specs[name].scope
                 if scope is None or not scope.matches(*key):
+                    continue
+                if scope.cohorts and cluster_queue not in self._queues[name]:
                     continue
                 while name and name not in names and name in self._accounts:
                     names[name] = None
@@ -521,9 +672,9 @@ class BudgetAccounts(AdmissionPolicy):
         self._extend(now)
         if self._retries:
             self._retries = {name: at for name, at in self._retries.items() if at > now}
-        for account in self._charging_for(cluster_queue, workload.namespace, workload.user):
+        for account in self._charging_for(cluster_queue, workload.namespace, workload.user, workload.groups):
             replaced = account.entries.get(workload.replaces) if workload.replaces else None
-            found = account.refusal(workload, usage, now, replaced)
+            found = account.refusal(workload, usage, now, replaced, self._learned(workload))
             if found is not None:
                 message, retry = found
                 if retry is not None:
@@ -536,25 +687,19 @@ class BudgetAccounts(AdmissionPolicy):
         workload, now = held.workload, self._now()
         since = self._since.pop(workload.uid, now) if restored else now
         charge = _Charge(
-            workload.namespace,
-            workload.user,
-            held.admission.cluster_queue,
-            held.usage,
-            since,
-            round(held.admitted_at * _MICROSECONDS),
-            workload.max_seconds,
+            workload, held.admission.cluster_queue, held.usage, since, round(held.admitted_at * _MICROSECONDS)
         )
         self._sync()
         self._charges[workload.uid] = charge
         self._hold(workload.uid, charge, now)
 
     def _hold(self, uid: str, charge: _Charge, now: int) -> None:
-        for account in self._charging_for(charge.cluster_queue, charge.namespace, charge.user):
+        for account in self._charged_by(charge):
             if not any(amounts := account.amounts(charge.usage)):
                 continue
             ends = charge.since
             if account.reserves:
-                run_time = account.run_time(charge.max_seconds) or _EXTENSION
+                run_time = account.run_time(charge.workload.max_seconds, self._learned(charge.workload)) or _EXTENSION
                 ends = max(charge.admitted_at + run_time, charge.since)
             entry = _Entry(amounts, charge.since, ends)
             account.hold(uid, entry, now)
@@ -566,9 +711,15 @@ class BudgetAccounts(AdmissionPolicy):
         self._sync()
         now, uid = self._now(), held.workload.uid
         charge = self._charges.pop(uid)
-        for account in self._charging_for(charge.cluster_queue, charge.namespace, charge.user):
+        for account in self._charged_by(charge):
             if uid in account.entries:
                 account.end(uid, now)
+        if self._learns:
+            self._runs[_Runner.of(charge.workload)].append(now - charge.admitted_at)
+
+    def _charged_by(self, charge: _Charge) -> tuple[_Account, ...]:
+        workload = charge.workload
+        return self._charging_for(charge.cluster_queue, workload.namespace, workload.user, workload.groups)
 
     def _extend(self, now: int) -> None:
         """Reserve more for workloads that hold quota longer than was reserved."""
@@ -611,6 +762,11 @@ class BudgetAccounts(AdmissionPolicy):
         at = min((each for each in found if each is not None), default=None)
         return None if at is None else at / _MICROSECONDS
 
+    def used_up_since(self, name: str) -> float | None:
+        """Return since when hours of a Budget with `PreemptAfter` are used up (Unix time, s); None: they are not."""
+        since = self._used_up_since.get(name)
+        return None if since is None else since / _MICROSECONDS
+
     def sums(self) -> Iterator[tuple[str, BudgetSpec, tuple[int, int], list[Sum]]]:
         """Yield each Budget with start and end of its period (microseconds), and what it has of each resource."""
         self._sync()
@@ -623,6 +779,11 @@ class BudgetAccounts(AdmissionPolicy):
 
 def _keys(scope: BudgetScope) -> list[tuple[str, str]]:
     """Return the keys under which a scope is listed in `BudgetAccounts._scopes`: the items of one of its lists."""
-    lists = {"users": scope.users, "namespaces": scope.namespaces, "clusterQueues": scope.cluster_queues}
+    lists = {
+        "users": scope.users,
+        "groups": scope.groups,
+        "namespaces": scope.namespaces,
+        "clusterQueues": scope.cluster_queues,
+    }
     field = next((field for field, items in lists.items() if items), "")
     return [(field, item) for item in lists.get(field, ("",))]

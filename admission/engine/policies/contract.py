@@ -40,6 +40,8 @@ class PastAdmission(NamedTuple):
     """Seconds since the epoch; None: it still holds the quota."""
     resized: bool
     """Whether the row continues an earlier row of the same admission with another amount."""
+    groups: tuple[str, ...] = ()
+    """Of the user, as recorded with the workload; empty also where retention has deleted it."""
 
 
 class PolicyEvent:

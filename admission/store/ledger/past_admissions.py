@@ -9,7 +9,7 @@ from sqlalchemy import literal, or_, select
 
 from admission.engine.policies.contract import PastAdmission
 from admission.store.database.instant import Instant
-from admission.store.database.tables import admissions, head, usage_rollups
+from admission.store.database.tables import admissions, head, usage_rollups, workloads
 from admission.store.ledger.rollup import HOUR
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ async def past_admissions(connection: AsyncConnection, *, since: float) -> Async
         select(
             columns.workload_uid, columns.submitted_by, columns.namespace, columns.local_queue, columns.cluster_queue,
             columns.flavor, columns.resource, columns.amount, columns.from_at, columns.to_at,
-            columns.began_at.is_not(None),
-        ).where(recent, columns.flavor != "").order_by(columns.id)
+            columns.began_at.is_not(None), workloads.c.submitter_groups,
+        ).join(workloads, workloads.c.uid == columns.workload_uid, isouter=True)
+        .where(recent, columns.flavor != "").order_by(columns.id)
     )  # fmt: skip
     async for batch in rows.partitions(ROWS_AT_ONCE):
-        found = map(PastAdmission._make, batch)
+        found = (PastAdmission._make((*row[:-1], tuple(row[-1] or ()))) for row in batch)
         yield [row._replace(from_at=kept, resized=True) if kept and row.from_at < kept else row for row in found]
 
 

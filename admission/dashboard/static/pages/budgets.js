@@ -65,7 +65,7 @@ const PERIODS = { Day: "each day", Month: "each month", Quarter: "each quarter",
 
 const periodOf = (period) => PERIODS[period.every] || (period.lastDays ? `last ${plural(period.lastDays, "day")}` : `${period.firstDay} to ${period.lastDay}`);
 
-const LISTS = [["clusterQueues", "ClusterQueue"], ["namespaces", "namespace"], ["users", "user"]];
+const LISTS = [["clusterQueues", "ClusterQueue"], ["cohorts", "Cohort"], ["namespaces", "namespace"], ["users", "user"], ["groups", "group"]];
 const NAMED = 2;
 
 // Which workloads are charged.
