@@ -40,6 +40,7 @@ _MODULES = {
     "topology": "tests.benchmarks.bench_topology",
     "pages": "tests.benchmarks.bench_pages",
     "readers": "tests.benchmarks.bench_readers",
+    "policies": "tests.benchmarks.bench_policies",
 }
 # A script that prints its own figures: they are those of one core, not of several communicating processes.
 _ENGINE = "engine"

@@ -53,10 +53,10 @@ async def run() -> list[Figure]:
                     sluice.cpu_seconds(),
                 )
                 async with alongside(submit(sluice.client, load, account, observer.elapsed)):
-                    await _until(lambda: len(account.jobs) == _JOBS and not account.count(Phase.WAITING))
+                    await until(lambda: len(account.jobs) == _JOBS and not account.count(Phase.WAITING))
                 admitted_after = observer.elapsed()
                 to_admit = await sluice.transactions() - transactions
-                await _until(account.finished)
+                await until(account.finished)
                 await asyncio.sleep(1.0)  # until the last events are processed
                 writes = await sluice_writes(sluice.client) - writes
                 transactions = await sluice.transactions() - transactions
@@ -70,6 +70,6 @@ async def run() -> list[Figure]:
     ]
 
 
-async def _until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110  the observer updates it
         await asyncio.sleep(0.05)

@@ -130,6 +130,10 @@ class _Account:
         """For how long workloads run on when the hours are used up, in microseconds."""
         self._days = spec.period.days
         self._lines = [(each.name, frozenset(each.flavors)) for each in spec.resources]
+        self._only = self._lines[0][0] if len(self._lines) == 1 and not self._lines[0][1] else ""
+        """The resource, if there is one only, in all flavors."""
+        self._asked: tuple[int, list[int]] = (-1, [])
+        """An instant, and what was used up then."""
         self.closed: defaultdict[int, list[int]] = defaultdict(self._zeros)
         """By slot: amount times microseconds of admissions that have ended."""
         for slot, spent in closed.items():
@@ -161,6 +165,12 @@ class _Account:
 
     def amounts(self, usage: Iterable[tuple[FlavorResource, int]]) -> list[int]:
         """Return what a usage has of each resource of the Budget."""
+        if name := self._only:  # nearly always
+            total = 0
+            for (_, resource), amount in usage:
+                if resource == name:
+                    total += amount
+            return [total]
         found = self._zeros()
         for (flavor, resource), amount in usage:
             for number, (name, flavors) in enumerate(self._lines):
@@ -226,8 +236,10 @@ class _Account:
         self.follow(now)
         self.entries[uid] = entry
         self._count(entry, 1)
-        if entry.since < self._first:
-            self._carried = None
+        if entry.since < now:
+            self._asked = -1, []
+            if entry.since < self._first:
+                self._carried = None
 
     def end(self, uid: str, now: int) -> None:
         """Stop charging a workload, and correct what was reserved for it."""
@@ -301,7 +313,9 @@ class _Account:
         return self._lacking(workload, needed, now, replaced, learned) if self.reserves else self._spent_up(needed, now)
 
     def _spent_up(self, needed: Sequence[int], now: int) -> tuple[str, int | None] | None:
-        number = next((number for number in self.used_up(now) if needed[number]), None)
+        if self._asked[0] != now:  # what starts or ends in this instant changes nothing
+            self._asked = now, self.used_up(now)
+        number = next((number for number in self._asked[1] if needed[number]), None)
         return None if number is None else (self.is_used_up(number), self._ends)
 
     def _lacking(

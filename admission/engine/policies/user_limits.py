@@ -11,7 +11,6 @@ workload. Limits that people have `together` hold beside them, and all of them m
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,7 +21,7 @@ from admission.model import sentences
 from admission.model.queues import UserLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.pending_item import Item, Rank
@@ -65,16 +64,26 @@ class _Charge(NamedTuple):
     workload: Workload
     cluster_queue: str
     requests: Mapping[str, int]
+    accounts: tuple[_Account, ...]
+
+
+class _Waiting(NamedTuple):
+    workload: Workload
+    cluster_queue: str
+    rank: Rank
+    accounts: tuple[_Account, ...]
 
 
 class _Account:
     """What one user has, or what those have that share a limit, in one scope."""
 
-    __slots__ = ("pending", "requests", "running")
+    __slots__ = ("key", "pending", "requests", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, key: tuple[str, str, str]) -> None:
+        self.key = key
+        """ClusterQueue or `_EVERYWHERE`, user, and name of the limit if it is shared (without a user)."""
         self.running = 0
-        self.requests: Counter[str] = Counter()
+        self.requests: dict[str, int] = {}
         self.pending: list[Rank] = []
         """Ranks of pending workloads, in the order of their queue."""
 
@@ -92,10 +101,10 @@ class UsageOfUsers(AdmissionPolicy):
         self._shared: dict[str, list[_Limit]] = {}
         """By ClusterQueue."""
         self._charges: dict[str, _Charge] = {}
-        self._pending: dict[str, tuple[Workload, str, Rank]] = {}
-        """Both by uid; of a pending workload with its ClusterQueue."""
-        self._accounts: defaultdict[tuple[str, str, str], _Account] = defaultdict(_Account)
-        """By ClusterQueue or `_EVERYWHERE`, user, and name of a limit that is shared (without a user)."""
+        self._pending: dict[str, _Waiting] = {}
+        """Both by uid."""
+        self._accounts: dict[tuple[str, str, str], _Account] = {}
+        """By their keys, those that count anything."""
 
     # --- limits
 
@@ -119,10 +128,11 @@ class UsageOfUsers(AdmissionPolicy):
             self._pending.clear()
             return
         for charge in charges:
-            self._count(charge, 1)
-        for workload, cluster_queue, rank in pending:
-            for account in self._of(workload, cluster_queue):
-                insort(account.pending, rank)
+            uid, accounts = charge.workload.uid, self._of(charge.workload, charge.cluster_queue)
+            self._charges[uid] = charge._replace(accounts=accounts)
+            self._count(self._charges[uid], 1)
+        for one in pending:
+            self._wait(one._replace(accounts=self._of(one.workload, one.cluster_queue)))
 
     def _index(self) -> None:
         for index in (self._of_users, self._of_groups, self._of_everybody, self._shared):
@@ -151,56 +161,59 @@ class UsageOfUsers(AdmissionPolicy):
 
     # --- accounts
 
-    def _of(self, workload: Workload, cluster_queue: str) -> Iterator[_Account]:
-        """Yield the accounts that count a workload in a ClusterQueue."""
-        accounts = self._accounts
-        for scope in (_EVERYWHERE, cluster_queue):
-            yield accounts[scope, workload.user, ""]
-            for limit in self._shared.get(scope, ()):
-                if limit.names(workload):
-                    yield accounts[scope, "", limit.name]
+    def _of(self, workload: Workload, cluster_queue: str) -> tuple[_Account, ...]:
+        """Return the accounts that count a workload in a ClusterQueue."""
+        keys = [(_EVERYWHERE, workload.user, ""), (cluster_queue, workload.user, "")]
+        for scope in (_EVERYWHERE, cluster_queue) if self._shared else ():
+            keys += [(scope, "", limit.name) for limit in self._shared.get(scope, ()) if limit.names(workload)]
+        return tuple(self._accounts.get(key) or self._accounts.setdefault(key, _Account(key)) for key in keys)
 
     def arrive(self, item: Item) -> None:
         """Count a pending workload."""
-        self._pending[item.uid] = item.workload, item.cluster_queue, item.rank
-        for account in self._of(item.workload, item.cluster_queue):
-            insort(account.pending, item.rank)
+        accounts = self._of(item.workload, item.cluster_queue)
+        self._wait(_Waiting(item.workload, item.cluster_queue, item.rank, accounts))
+
+    def _wait(self, one: _Waiting) -> None:
+        self._pending[one.workload.uid] = one
+        for account in one.accounts:
+            insort(account.pending, one.rank)
 
     def leave(self, uid: str) -> None:
         """Stop counting a pending workload."""
         if (known := self._pending.pop(uid, None)) is None:
             return
-        workload, cluster_queue, rank = known
-        for account in self._of(workload, cluster_queue):
-            del account.pending[bisect_left(account.pending, rank)]
-        self._forget_empty(workload, cluster_queue)
+        for account in known.accounts:
+            del account.pending[bisect_left(account.pending, known.rank)]
+        self._forget_empty(known.accounts)
 
     def charge(self, held: Held, *, restored: bool) -> None:
         """Count the workload and the requests of its admitted pods."""
         del restored
-        self.leave(held.workload.uid)  # within a cycle it is both, pending and admitted
+        workload, queue = held.workload, held.admission.cluster_queue
+        known = self._pending.get(workload.uid)
+        accounts = self._of(workload, queue) if known is None or known.cluster_queue != queue else known.accounts
         admitted = {one.name: one.count for one in held.admission.pod_sets}
-        charge = _Charge(held.workload, held.admission.cluster_queue, _requests(held.workload, admitted))
-        self._charges[held.workload.uid] = charge
+        charge = self._charges[workload.uid] = _Charge(workload, queue, _requests(workload, admitted), accounts)
         self._count(charge, 1)
+        self.leave(workload.uid)  # within a cycle it is both, pending and admitted
 
     def release(self, held: Held) -> None:
         """Stop counting the workload."""
         charge = self._charges.pop(held.workload.uid)
         self._count(charge, -1)
-        self._forget_empty(charge.workload, charge.cluster_queue)
+        self._forget_empty(charge.accounts)
 
     def _count(self, charge: _Charge, sign: int) -> None:
-        for account in self._of(charge.workload, charge.cluster_queue):
+        for account in charge.accounts:
             account.running += sign
+            requests = account.requests
             for resource, amount in charge.requests.items():
-                account.requests[resource] += sign * amount
+                requests[resource] = requests.get(resource, 0) + sign * amount
 
-    def _forget_empty(self, workload: Workload, cluster_queue: str) -> None:
-        for scope in (_EVERYWHERE, cluster_queue):
-            account = self._accounts.get((scope, workload.user, ""))
-            if account is not None and not account.running and not account.pending:
-                del self._accounts[scope, workload.user, ""]
+    def _forget_empty(self, accounts: tuple[_Account, ...]) -> None:
+        for account in accounts:
+            if not account.running and not account.pending:
+                self._accounts.pop(account.key, None)
 
     # --- questions
 
@@ -232,14 +245,15 @@ class UsageOfUsers(AdmissionPolicy):
         """Return what is more than the limit, with the numbers; empty: it fits. `user`: None: all share it."""
         spec = limit.spec
         scope = spec.cluster_queue
-        account = self._accounts.get((scope, "", limit.name) if user is None else (scope, user, "")) or _Account()
-        replaced = self._replaced(workload, scope)
+        key = (scope, "", limit.name) if user is None else (scope, user, "")
+        account = self._accounts.get(key) or _Account(key)
+        replaced = self._replaced(workload, scope) if workload.replaces else None
         whose = sentences.whose_limit(user, limit.name)
         running = account.running - (replaced is not None)
         if spec.running is not None and running >= spec.running:
             return sentences.limit_reached(whose, running, spec.running, "admitted", scope)
         if replaced is None and (known := self._pending.get(workload.uid)) is not None:
-            before = bisect_left(account.pending, known[2])
+            before = bisect_left(account.pending, known.rank)
             if spec.pending is not None and before >= spec.pending:
                 return sentences.limit_reached(whose, spec.pending, spec.pending, "pending", scope)
             if spec.submitted is not None and before + running >= spec.submitted:
@@ -248,7 +262,7 @@ class UsageOfUsers(AdmissionPolicy):
             return ""
         requests = _requests(workload, {})
         for resource, most in limit.amounts.items():
-            needed, used = requests.get(resource, 0), account.requests[resource]
+            needed, used = requests.get(resource, 0), account.requests.get(resource, 0)
             if replaced is not None:
                 used -= replaced.requests.get(resource, 0)
             if needed and used + needed > most:
@@ -257,14 +271,14 @@ class UsageOfUsers(AdmissionPolicy):
 
     def _replaced(self, workload: Workload, scope: str) -> _Charge | None:
         """Return what the workload replaces, if that counts in this scope."""
-        replaced = self._charges.get(workload.replaces) if workload.replaces else None
+        replaced = self._charges.get(workload.replaces)
         return replaced if replaced is not None and scope in (_EVERYWHERE, replaced.cluster_queue) else None
 
 
-def _requests(workload: Workload, admitted: Mapping[str, int]) -> Counter[str]:
+def _requests(workload: Workload, admitted: Mapping[str, int]) -> dict[str, int]:
     """Return what all pods request, by resource; `admitted`: numbers of pods by pod set, where they may be fewer."""
-    total: Counter[str] = Counter()
+    total: dict[str, int] = {}
     for pod_set in workload.pod_sets:
-        count = admitted.get(pod_set.name, pod_set.count)
-        total.update(pod_set.total(count))
+        for resource, amount in pod_set.total(admitted.get(pod_set.name, pod_set.count)).items():
+            total[resource] = total.get(resource, 0) + amount
     return total

@@ -60,6 +60,6 @@ async def _hourly_sums(connection: AsyncConnection, since: float, until: float) 
     )  # fmt: skip
     async for batch in rows.partitions(ROWS_AT_ONCE):
         yield [
-            PastAdmission._make(("", *whose, round(amount_seconds), hour, hour + 1.0, True))
+            PastAdmission._make(("", *whose, round(amount_seconds), hour, hour + 1.0, True, ()))
             for *whose, amount_seconds, hour in batch
         ]
