@@ -31,6 +31,7 @@ from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.calendars import Calendars
 from admission.api.resources.cancellations import Cancellations
+from admission.api.resources.cluster_report import ClusterReports
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
 from admission.api.resources.drain_report import DrainReports
@@ -167,6 +168,7 @@ def create_app(
     app.router.add_get(f"{PREFIX}/reports/fairness", FairnessReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/objectives", ObjectiveReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
+    app.router.add_get(f"{PREFIX}/reports/clusters", ClusterReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)

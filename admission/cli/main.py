@@ -47,7 +47,7 @@ _COMMANDS = {
     "describe": _Command("admission.cli.commands.describe", "Show details of queue objects or workloads."),
     "why": _Command("admission.cli.commands.why", "Explain why a Job is not running, and what would help."),
     "position": _Command("admission.cli.commands.why", "Show the position of a Job in its queue."),
-    "top": _Command("admission.cli.commands.top", "Show quota usage by queue or by user."),
+    "top": _Command("admission.cli.commands.top", "Show quota usage by queue, user or cluster."),
     "tree": _Command("admission.cli.commands.tree", "Show Cohorts and ClusterQueues as a tree, with quota and usage."),
     "history": _Command("admission.cli.commands.history", "Show revisions of a queue object, or the history of a Job."),
     "apply": _Command("admission.cli.commands.apply", "Create or update queue objects from manifests."),

@@ -266,8 +266,8 @@ class Sluice:
     ) -> UsageReport:
         """Return a usage report.
 
-        by: fields to group by, of queue, clusterqueue, user, namespace, flavor, priority, kind, workload, resource, and
-            label:KEY of queues.
+        by: fields to group by, of queue, clusterqueue, user, namespace, flavor, priority, kind, cluster, workload,
+            resource, and label:KEY of queues.
         start, end: the reported time; by default the last 30 days.
         month, quarter: instead of these a month or quarter of the calendar: 2026-10, 2026-Q3, `this` or `last`.
         timezone: that of months, quarters and periods, such as Europe/Berlin; by default UTC.
@@ -275,7 +275,7 @@ class Sluice:
         quota: whether to return quota and idle quota, of groups that have such.
         namespace: only of this namespace; the right to that namespace's report suffices.
         mine: only of the caller's workloads, in all namespaces unless `namespace` is given.
-        only: filters, with one or several values each: queue, clusterqueue, user, flavor, kind, resource.
+        only: filters, with one or several values each: queue, clusterqueue, user, flavor, kind, cluster, resource.
         """
         texts = {"by": ",".join(by), "month": month, "quarter": quarter, "timezone": timezone, "period": period}
         texts |= {"quota": "true"} if quota else {}

@@ -332,6 +332,18 @@ class QueueStatus:
     """Quota in use by (flavor, resource): milli-CPU for cpu, else base units."""
 
 
+@dataclass(slots=True)
+class ClusterNumbers:
+    """Status counts of a cluster."""
+
+    pending: int = 0
+    """Number of its pending workloads."""
+    reserving: int = 0
+    """Number of its workloads that hold quota."""
+    usage: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Quota that they hold, by (flavor, resource): milli-CPU for cpu, else base units."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnfinishedCount:
     """Number of unfinished workloads that have the same queue, state and reason."""

@@ -63,6 +63,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "reports/drain", "MAV"),
     ("GET", "reports/objectives", "MAV"),
     ("GET", "reports/fairness", "MAV"),
+    ("GET", "reports/clusters", "MAV"),
     ("GET", "reports/attention", "MAV"),
     ("GET", "reports/topology", "MAV"),
     ("GET", "reports/node", "MAV"),

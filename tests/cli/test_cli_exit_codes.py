@@ -26,6 +26,7 @@ DONE = {
     "position": "position train -n team-a",
     "top queues": "top queues",
     "top users": "top users",
+    "top clusters": "top clusters",
     "tree": "tree research",
     "history": "history cq/team-a",
     "report usage": "report usage",

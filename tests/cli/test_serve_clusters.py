@@ -142,6 +142,13 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             _, text = await replica.get("/metrics")
             assert 'sluice_cluster_lost{cluster="b"} 0' in text
             assert 'sluice_cluster_lost{cluster="x"} 1' in text
+            assert 'sluice_cluster_pending_workloads{cluster="b"}' in text
+            report = {item["name"]: item for item in (await api.get("reports/clusters"))["items"]}
+            assert [*report] == ["local", "b", "c", "x"]
+            assert report["x"]["state"] == "Connecting"
+            assert sum(each["pendingWorkloads"] + each["reservingWorkloads"] for each in report.values()) == 3 * EACH
+            assert sum(int(usage["used"]) for each in report.values() for usage in each["usage"]) == QUOTA
+            assert report["b"]["flavors"] == ["default"]
 
             c.faults.install({"rules": [{"do": "closeWatches", "abrupt": True}, {"do": "drop"}]})
             await api.until("c", "Lost")
@@ -155,6 +162,8 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             await api.until("c", "Active")
             for sandbox in sandboxes:
                 await all_complete(sandbox.local("admin"), EACH)
+            status, text = await replica.get("/apis/sluice.dev/v1/reports/usage?by=cluster&resource=cpu&from=1h")
+            assert {item["cluster"] for item in json.loads(text)["items"]} == {"local", "b", "c"}
     watching.cancel()
     assert observer.looks > 100
     assert observer.most == QUOTA

@@ -158,7 +158,8 @@ async def test_usage_series_of_workloads_adds_up_to_that_of_their_queues(shared_
     store, _ = shared_days
     window = {"start": START, "end": EVER, "step": DAY, "where": {"cluster_queue": {"cq"}}}
     expected = await store.usage_series(["queue"], **window)
-    for by, where in ((["workload", "queue"], {}), (["queue"], {"kind": {"Job", "RayJob"}})):
+    by_cluster = ["cluster", "queue"], {"cluster": {"local"}}
+    for by, where in ((["workload", "queue"], {}), (["queue"], {"kind": {"Job", "RayJob"}}), by_cluster):
         found = await store.usage_series(by, **window | {"where": window["where"] | where})
         assert (found.start, found.end) == (expected.start, expected.end)
         assert [at for at, _ in found.buckets] == [at for at, _ in expected.buckets]

@@ -28,7 +28,7 @@ START = 20_000 * DAY
 EVER = 10**10
 
 
-_HOLDER = usage_rows.holder_columns({"kind", "workload"})
+_HOLDER = usage_rows.holder_columns({"kind", "cluster", "workload"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ async def _inputs(store: Store, clusters: Sequence[Cluster]) -> list[JoinedClust
     return [known.get(cluster.name) for cluster in clusters]
 
 
-def _status(cluster: Cluster, known: JoinedCluster | None) -> Document:
+def cluster_status(cluster: Cluster, known: JoinedCluster | None) -> Document:
+    """Return the status of a Cluster, given what the leader knows of it."""
     if cluster.name == LOCAL:
         return {"state": cluster.spec.state}
     if known is None:
@@ -57,6 +58,6 @@ CLUSTER: Final = ObjectKind(
         Column("Message", at("status", "message"), "Why it is in this state", wide=True),
     ),
     status_schema=ClusterStatus,
-    status=Status(_inputs, _status),
+    status=Status(_inputs, cluster_status),
     warnings=_warnings,
 )

@@ -16,6 +16,7 @@ from admission.api.registry import (
     ATTENTION_REPORT,
     AUDIT_RECORDS,
     AUDITS,
+    CLUSTER_REPORT,
     DRAIN_REPORT,
     FAIRNESS_REPORT,
     GROUP,
@@ -47,6 +48,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "Whether the watch sends BOOKMARK events with the current resourceVersion."),
     "by": ("string", "Fields to group the report by, separated by commas: queue, user, label:cost-center, ..."),
     "cohort": ("string", "Only what concerns the ClusterQueues in this Cohort."),
+    "cluster": ("string", "Only usage of workloads in this cluster."),
     "clusterqueue": ("string", "Only usage in this ClusterQueue; may be repeated, as all filters of the report."),
     "continue": ("string", "Token of the previous page, for the next page of a list."),
     "dryRun": ("string", "All: validate, and return the effect on workloads, but write nothing."),
@@ -172,7 +174,7 @@ def describe() -> Document:
     replay["parameters"] = []
     _add(paths, WHAT_IFS.collection(), "create", replay)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
-    filters = ("clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
+    filters = ("cluster", "clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
     report["parameters"] = _query(
         ("by", "from", "to", "month", "quarter", "timezone", "interval", "period", "quota", "top", *filters)
     )
@@ -193,6 +195,8 @@ def describe() -> Document:
     drain = _operation("get", DRAIN_REPORT, ref(f"{OWN}{DRAIN_REPORT}"), None)
     drain["parameters"] = _query(("node", "flavor"))
     _add(paths, f"{REPORTS.collection()}/drain", "get", drain)
+    clusters = _operation("get", CLUSTER_REPORT, ref(f"{OWN}{CLUSTER_REPORT}"), None)
+    _add(paths, f"{REPORTS.collection()}/clusters", "get", clusters)
     topology = _operation("get", TOPOLOGY_REPORT, ref(f"{OWN}{TOPOLOGY_REPORT}"), None)
     topology["parameters"] = _query(("flavor", "level", "most", "within"))
     _add(paths, f"{REPORTS.collection()}/topology", "get", topology)

@@ -37,6 +37,7 @@ _ANSWERS: Final = (
     report_schemas.DrainReport,
     report_schemas.ObjectiveReport,
     report_schemas.FairnessReport,
+    report_schemas.ClusterReport,
     report_schemas.TopologyReport,
     report_schemas.StayReport,
     report_schemas.PendingReport,

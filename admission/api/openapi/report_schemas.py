@@ -623,6 +623,49 @@ class NodeReport(Model):
     """One item for each ResourceFlavor."""
 
 
+class ClusterUsage(Model):
+    """Quota of one flavor and resource that workloads of a cluster hold."""
+
+    flavor: str
+    """Name of the ResourceFlavor."""
+    resource: str
+    """Name of the resource."""
+    used: str
+    """The quota that they hold."""
+
+
+class ClusterItem(Model):
+    """A cluster, and what it runs."""
+
+    name: str
+    """Its name; `local` is the cluster of Sluice itself."""
+    labels: Mapping[str, str]
+    """Labels of its Cluster."""
+    state: str
+    """Active, Connecting, Lost, Draining or Disabled."""
+    since: str | None = None
+    """Since when it is in this state; not set for `local`."""
+    message: str | None = None
+    """Why it is in this state; not set if it is active."""
+    uid: str | None = None
+    """Uid of its namespace kube-system; not set if it is not known, and for `local`."""
+    pending_workloads: int
+    """Number of its pending workloads."""
+    reserving_workloads: int
+    """Number of its workloads that hold quota."""
+    usage: tuple[ClusterUsage, ...]
+    """The quota that they hold."""
+    flavors: tuple[str, ...]
+    """Names of the ResourceFlavors that its workloads may get."""
+
+
+class ClusterReport(Model):
+    """State, workloads and usage by cluster."""
+
+    items: tuple[ClusterItem, ...]
+    """One item for each cluster, `local` first."""
+
+
 class DrainItem(Model):
     """A workload that runs on a node, or in a flavor."""
 

@@ -17,11 +17,13 @@ from admission.api.errors import BadRequest, Forbidden, ReviewUnavailable, Unkno
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, NODE_REPORT, WORKLOADS
 from admission.cluster.errors import Forbidden as ClusterForbidden
+from admission.engine.matching import elsewhere
 from admission.kinds.base import POD, POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import GROUP_NAME
 from admission.model.errors import ClusterError
 from admission.model.quantity import amount, format_amount
+from admission.model.queues import Cluster as JoinedCluster
 from admission.model.queues import ResourceFlavor
 from admission.model.workload import LOCAL
 
@@ -119,7 +121,8 @@ class ClusterViews:
     async def nodes(self, request: web.Request) -> web.Response:
         """Return, for each ResourceFlavor, the number of nodes with its labels, and their total allocatable resources.
 
-        The list is empty without a cluster. Raises ReviewUnavailable.
+        Flavors that are not in `local` are left out: nodes of other clusters are not read. The list is empty without a
+        cluster. Raises ReviewUnavailable.
         """
         del request
         if self._cluster is None:
@@ -129,7 +132,12 @@ class ClusterViews:
         except ClusterError as error:
             raise _unreadable(error, "nodes") from error
         flavors = await self._store.queues.list(ResourceFlavor.kind)
-        items = [_capacity(flavor.name, _nodes_of([flavor], nodes)) for flavor in flavors]
+        labels = {each.name: each.metadata.labels for each in await self._store.queues.list(JoinedCluster.kind)}
+        items = [
+            _capacity(flavor.name, _nodes_of([flavor], nodes))
+            for flavor in flavors
+            if isinstance(flavor, ResourceFlavor) and not elsewhere(flavor, LOCAL, labels)
+        ]
         return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
     async def _authorized(self, request: web.Request, wanted: Attributes) -> tuple[Cluster, WorkloadRecord]:

@@ -52,6 +52,8 @@ class _Selection:
     """Whether finished workloads are included."""
     mine: bool
     """Whether only the caller's workloads are included."""
+    cluster: str
+    """The cluster of the workloads; empty: any."""
 
     async def lists(self, resource: Resource, sluice: Sluice) -> list[dict[str, Any]]:
         """Return namespace and selectors of the list requests that together select the objects.
@@ -78,6 +80,8 @@ class _Selection:
         if resource == WORKLOADS:
             if self.hides_finished:
                 fields.append("status.state!=finished")
+            if self.cluster:
+                fields.append(f"spec.cluster={field_value(self.cluster)}")
             if self.mine:
                 fields.append(f"spec.user={field_value(await sluice.user_name())}")
         return {"namespace": where, "label_selector": self.labels, "field_selector": ",".join(fields)}
@@ -116,6 +120,7 @@ def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> s
 @click.option("-A", "--all-namespaces", is_flag=True, help="List objects in all namespaces.")
 @click.option("--all", "finished", is_flag=True, help="Include finished workloads.")
 @click.option("--mine", is_flag=True, help="List only workloads that you submitted.")
+@click.option("--cluster", default="", metavar="NAME", help="List only workloads in this cluster.")
 @selector_options[0]
 @selector_options[1]
 @output_option()
@@ -137,6 +142,7 @@ def get(
     all_namespaces: bool,
     finished: bool,
     mine: bool,
+    cluster: str,
     selector: str,
     field_selector: str,
     output: str | None,
@@ -180,9 +186,9 @@ def get(
         raise click.UsageError("--watch cannot be used with --sort-by")
     if not isinstance(selected, list):
         kinds = [selected]
-    if (finished or mine) and (targets or WORKLOADS not in kinds):
-        raise click.UsageError("--all and --mine can only be used to list workloads")
-    selection = _Selection(namespace, all_namespaces, selector, field_selector, finished, mine)
+    if (finished or mine or cluster) and (targets or WORKLOADS not in kinds):
+        raise click.UsageError("--all, --mine and --cluster can only be used to list workloads")
+    selection = _Selection(namespace, all_namespaces, selector, field_selector, finished, mine, cluster)
     show = partial(_show_named, targets) if targets else partial(_show_all, kinds)
     running = _connected(connection, partial(_watch, targets, kinds) if watch else show, selection, printer)
     asyncio.run(until_signal(running) if watch else running)

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from admission.client.answers import UsageReport
     from admission.client.transport import Document
 
-_GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
+_GROUPINGS: Final = (
+    *("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "cluster", "workload", "resource"),
+)
 _FIELDS: Final = {"clusterqueue": "clusterQueue"}
 """Filter -> field of an item, where the two differ."""
 _TIMES: Final = ("from", "to", "month", "quarter", "timezone")
@@ -116,6 +118,7 @@ def report() -> None:
 @click.option("--user", multiple=True, metavar="NAME", help="Only workloads that this user submitted.")
 @click.option("--flavor", multiple=True, metavar="NAME", help="Only this ResourceFlavor.")
 @click.option("--kind", multiple=True, metavar="KIND", help="Only workloads of this kind, for example Job.")
+@click.option("--cluster", multiple=True, metavar="NAME", help="Only workloads in this cluster.")
 @click.option("--resource", multiple=True, metavar="NAME", help="Only this resource, for example cpu.")
 @click.option(
     "-o",
@@ -149,9 +152,9 @@ def usage(
     nominal, starting with the earliest admissions; the rest is borrowed. Tables and CSV
     are in core-hours, GiB-hours, or hours of one unit of other resources; JSON and YAML
     are exact, in core-seconds, byte-seconds, or seconds of one unit. -o wide does not
-    truncate names. Kinds and workloads are known only while finished workloads are kept
-    (setting retention), which limits the start of such a report; so are nodes, racks and
-    other domains of topologies, by the label of their level or its last part.
+    truncate names. Kinds, clusters and workloads are known only while finished workloads
+    are kept (setting retention), which limits the start of such a report; so are nodes,
+    racks and other domains of topologies, by the label of their level or its last part.
 
     With --quota a group has the nominal quota of its ClusterQueues, as it was at the
     time; idle is what their workloads did not use of it, also if it was lent. A label is

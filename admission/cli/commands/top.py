@@ -12,6 +12,7 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.groups import Group
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
+from admission.client.transport import PREFIX
 from admission.model.quantity import amount, format_amount
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def top() -> None:
-    """Show quota usage by queue or by user.
+    """Show quota usage by queue, by user or by cluster.
 
     \b
     Examples:
       sluice top queues
       sluice top users -n team-a
+      sluice top clusters
     """
 
 
@@ -45,6 +47,24 @@ def queues(*, connection: Connection) -> None:
         async with connect(connection) as sluice:
             rows = queue_rows([item async for item in sluice.documents("clusterqueues").list()])
         _print(("NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "USE"), rows, "no ClusterQueues found")
+
+    asyncio.run(run())
+
+
+@top.command()
+@connection_options
+def clusters(*, connection: Connection) -> None:
+    """Show state, workloads and usage of each cluster.
+
+    \b
+    Example:
+      sluice top clusters
+    """
+
+    async def run() -> None:
+        async with connect(connection) as sluice:
+            report = await sluice.request("GET", f"{PREFIX}/reports/clusters")
+        _print(("NAME", "STATE", "RUNNING", "PENDING", "FLAVOR", "RESOURCE", "USED"), cluster_rows(report["items"]), "")
 
     asyncio.run(run())
 
@@ -74,6 +94,17 @@ def users(*, namespace: str | None, connection: Connection) -> None:
         )
 
     asyncio.run(run())
+
+
+def cluster_rows(items: Iterable[Document]) -> list[tuple[str, ...]]:
+    """Return a row for each flavor and resource that is used in a cluster; the first one of a cluster has its name."""
+    rows: list[tuple[str, ...]] = []
+    for item in items:
+        head = item["name"], item["state"], str(item["reservingWorkloads"]), str(item["pendingWorkloads"])
+        for usage in item["usage"] or ({"flavor": "", "resource": "", "used": ""},):
+            rows.append((*head, usage["flavor"], usage["resource"], usage["used"]))
+            head = "", "", "", ""
+    return rows
 
 
 class _Usage(NamedTuple):

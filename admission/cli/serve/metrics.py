@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from admission.api.metrics_endpoint import Fixed
-from admission.cli.serve.queue_metrics import queue_families, topology_families
+from admission.cli.serve.queue_metrics import cluster_families, queue_families, topology_families
 from admission.controller.auditing.comparison import Problem
 from admission.model.errors import StoreError
 from admission.model.queues import ClusterQueue
@@ -191,6 +191,11 @@ class ReplicaMetrics:
         self.controller.metrics.keep(frozenset(engine.cluster_queues()), engine.local_queues().keys())
         families = queue_families(engine, counts, held, fair_sharing=self.controller.policy.fair_sharing)
         families += await self._of_objectives.families(self.store)
+        if self.controller.lost_clusters():
+            try:
+                families += cluster_families(await self.store.workloads.by_cluster())
+            except StoreError:
+                return ()
         return [*families, *(await topology_families(engine) if engine.placing_flavors() else ())]
 
 

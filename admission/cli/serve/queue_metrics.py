@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.engine.levels import CohortLevels, Level, QueueLevels
     from admission.engine.topology.occupancy import Occupancy
     from admission.model.queues import LocalQueueSpec
-    from admission.store.records import HeldAmount, UnfinishedCount
+    from admission.store.records import ClusterNumbers, HeldAmount, UnfinishedCount
 
     Key: TypeAlias = tuple[str, ...]
     Sums: TypeAlias = Mapping[Key, int]
@@ -238,6 +238,21 @@ def _of_shares(engine: Engine, queues: Sequence[QueueLevels]) -> Iterator[Metric
     text = "Share in fair sharing: borrowed quota of the most borrowed resource, divided by the weight."
     yield _gauge("cluster_queue_weighted_share", text, ("cluster_queue", "cohort"), shares)
     yield _gauge("cohort_weighted_share", text, ("cohort",), {(name,): share for name, share in of_cohorts.items()})
+
+
+def cluster_families(numbers: Mapping[str, ClusterNumbers]) -> list[Metric]:
+    """Return the metrics of the clusters in which there are unfinished workloads."""
+    labels = ("cluster",)
+    pending = {(name,): each.pending for name, each in numbers.items()}
+    reserving = {(name,): each.reserving for name, each in numbers.items()}
+    used = {
+        (name, *kind): _plain(kind[1], amount) for name, each in numbers.items() for kind, amount in each.usage.items()
+    }
+    return [
+        _gauge("cluster_pending_workloads", "Pending workloads of the cluster.", labels, pending),
+        _gauge("cluster_reserving_workloads", "Workloads of the cluster that hold quota.", labels, reserving),
+        _gauge("cluster_resource_usage", "Quota that workloads of the cluster hold.", (*labels, *_KIND), used),
+    ]
 
 
 async def topology_families(engine: Engine) -> list[Metric]:

@@ -10,6 +10,7 @@ import { html, render, useEffect, useErrorBoundary, useState } from "./lib/ui.js
 import { AllWorkloads } from "./pages/all.js";
 import { Audit } from "./pages/audit.js";
 import { Budgets } from "./pages/budgets.js";
+import { Clusters } from "./pages/clusters.js";
 import { CohortPage } from "./pages/cohort.js";
 import { Flavors } from "./pages/flavors.js";
 import { MyWork } from "./pages/me.js";
@@ -33,9 +34,10 @@ const NAVIGATION = [
   { page: "budgets", icon: "budgets", text: "Budgets", needs: ({ rights }) => rights.budgets },
   { page: "people", icon: "people", text: "Users and namespaces", needs: ({ rights }) => rights.usage && rights.pending },
   { page: "flavors", icon: "flavors", text: "Flavors and nodes", needs: ({ rights }) => rights.flavors },
+  { page: "clusters", icon: "clusters", text: "Clusters", needs: ({ rights }) => rights.clusters },
   { page: "audit", icon: "audit", text: "Audit", needs: ({ rights }) => rights.audit },
 ];
-const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, budgets: Budgets, people: People, flavors: Flavors, audit: Audit };
+const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, budgets: Budgets, people: People, flavors: Flavors, clusters: Clusters, audit: Audit };
 
 function First() {
   const session = useSession();

@@ -39,10 +39,12 @@ GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "flavor": ("flavor",),
     "priority": ("priority",),
     "kind": ("kind",),
+    "cluster": ("cluster",),
     "workload": ("namespace", "kind", "workload"),
     "resource": ("resource",),
 }
-"""Groupings of a report, with their columns. Kinds and workloads are not in the roll-ups, only in ledger rows."""
+"""Groupings of a report, with their columns. Kinds, clusters and workloads are only in ledger rows, not in the
+roll-ups."""
 
 FILTERS: Final[Mapping[str, str]] = {
     "queue": "local_queue",
@@ -51,6 +53,7 @@ FILTERS: Final[Mapping[str, str]] = {
     "namespace": "namespace",
     "flavor": "flavor",
     "kind": "kind",
+    "cluster": "cluster",
     "resource": "resource",
 }
 """Filters of a report, with their columns."""
@@ -65,7 +68,7 @@ class UsageRow:
 
     group: Mapping[str, str | int]
     """Values of the grouping columns: namespace, local_queue, cluster_queue, submitted_by, flavor, priority, kind,
-    workload, resource.
+    cluster, workload, resource.
 
     With periods also `period`: a day such as 2026-11-22, or a month such as 2026-11.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
     from admission.store.database.connection import Database
-    from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
+    from admission.store.records import ClusterNumbers, HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
     from admission.store.workloads.preemptions import EvictedAgain, PreemptionInVain
     from admission.store.workloads.search import FoundPage, Group, Search
     from admission.store.workloads.waiting import WaitingRow, WaitingUser
@@ -321,6 +321,10 @@ class Workloads:
             all_of, some_of = queue_counts.by_cluster_queue, recounts.cluster_queues
             self._of_cluster_queues = await self._count(self._of_cluster_queues, all_of, some_of)
             return self._of_cluster_queues.numbers
+
+    async def by_cluster(self) -> dict[str, ClusterNumbers]:
+        """Return the status counts of the clusters in which there are unfinished workloads, by name."""
+        return await self._database.read_sync(queue_counts.by_cluster)
 
     async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
         """Return counts of all unfinished workloads, and sums of the quota that they hold, of one snapshot."""

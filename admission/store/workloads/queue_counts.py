@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import and_, case, func, literal, select
 from admission.model.quantity import UNLIMITED
 from admission.model.queues import LocalQueue
 from admission.store.database.tables import admissions, queue_objects, workloads
-from admission.store.records import HeldAmount, QueueStatus, State, UnfinishedCount
+from admission.store.records import ClusterNumbers, HeldAmount, QueueStatus, State, UnfinishedCount
 from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
@@ -64,6 +65,20 @@ def _by_local_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
     columns = waiting.c.namespace, waiting.c.local_queue
     counts = select(*columns, literal(State.PENDING.value), waiting.c.number).union_all(holding(*where))
     return counts, held(admissions.c.namespace, admissions.c.local_queue)
+
+
+def by_cluster(connection: Connection) -> dict[str, ClusterNumbers]:
+    """Return the status counts of the clusters in which there are unfinished workloads, by name."""
+    cluster = workloads.c.cluster
+    found: defaultdict[str, ClusterNumbers] = defaultdict(ClusterNumbers)
+    for name, number in connection.execute(pending(cluster)):
+        found[name].pending = int(number)
+    for name, _, number in connection.execute(holding(cluster)):
+        found[name].reserving += int(number)
+    amounts = held(cluster).select_from(admissions.join(workloads, workloads.c.uid == admissions.c.workload_uid))
+    for name, flavor, resource, high, low in connection.execute(amounts):
+        found[name].usage[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
+    return dict(found)
 
 
 def pending(*where: ColumnElement[str]) -> Select[Any]:

@@ -37,6 +37,7 @@ FIELDS: Final[Mapping[str, ColumnElement[str]]] = {
     "queue": _COLUMNS.local_queue,
     "clusterqueue": _CLUSTER_QUEUE,
     "kind": _COLUMNS.kind,
+    "cluster": _COLUMNS.cluster,
 }
 """Fields by which workloads are filtered and grouped."""
 

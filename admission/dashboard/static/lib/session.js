@@ -22,6 +22,7 @@ const REVIEWS = {
   pending: { verb: "get", resource: "reports", name: "pending" },
   attention: { verb: "get", resource: "reports", name: "attention" },
   nodes: { verb: "get", resource: "reports", name: "nodes" },
+  clusters: { verb: "get", resource: "reports", name: "clusters" },
   consistency: { verb: "list", resource: "audits" },
   audit: { verb: "list", resource: "auditrecords" },
 };

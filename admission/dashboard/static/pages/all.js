@@ -23,10 +23,10 @@ const STATES = {
 };
 const TIMES = { "1h": "Last hour", "1d": "Last day", "7d": "Last week", "30d": "Last month", all: "All times" };
 const ORDERS = { state: "Running first", newest: "Newest first", oldest: "Oldest first", priority: "Highest priority first", name: "By name" };
-const FIELDS = { reason: "Reason", user: "User", clusterqueue: "ClusterQueue", namespace: "Namespace", queue: "LocalQueue", kind: "Kind" };
+const FIELDS = { reason: "Reason", user: "User", clusterqueue: "ClusterQueue", namespace: "Namespace", queue: "LocalQueue", kind: "Kind", cluster: "Cluster" };
 const GROUPS = { state: "State", ...FIELDS };
 const DEFAULT_COLUMNS = ["name", "queue", "user", "state", "why", "requests", "time"];
-const EXTRA_COLUMNS = ["namespace", "clusterqueue", "kind", "priority"];
+const EXTRA_COLUMNS = ["namespace", "clusterqueue", "kind", "cluster", "priority"];
 
 // A name of `options`; `fallback` if the address has another one.
 const known = (options, name, fallback = "") => (name && Object.hasOwn(options, name) ? name : fallback);

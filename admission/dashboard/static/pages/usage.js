@@ -20,6 +20,7 @@ const GROUPS = {
   flavor: { text: "Flavor", name: (item) => item.flavor, quota: true },
   priority: { text: "Priority", name: (item) => `priority ${item.priority}` },
   kind: { text: "Kind", name: (item) => item.kind || "unknown", kept: true },
+  cluster: { text: "Cluster", name: (item) => item.cluster || "unknown", kept: true },
   workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}`, link: (item) => workloadLink(item.namespace, item.workload), kept: true },
 };
 // Most groups in the table, of which the report sums up the others if they have no quota; and most of the chart.

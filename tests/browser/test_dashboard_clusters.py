@@ -1,0 +1,116 @@
+"""The page of clusters in a real browser: their states, workloads and usage, in both looks, by axe-core."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from admission.api.application import create_app, listening
+from admission.api.resources.explaining_engine import NoController
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.joined_clusters import JoinedCluster
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
+
+NOW = 1_795_000_000.0
+OBJECTS = """
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: a100}
+spec: {clusterSelector: {matchLabels: {region: eu}}}
+---
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: standard}}
+---
+apiVersion: sluice.dev/v1
+kind: Cluster
+metadata: {name: frankfurt, labels: {region: eu}}
+spec: {kubeconfig: f.yaml}
+---
+{apiVersion: sluice.dev/v1, kind: Cluster, metadata: {name: oslo}, spec: {kubeconfig: o.yaml}}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: team}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 16}]}]
+  - coveredResources: [cpu]
+    flavors: [{name: standard, resources: [{name: cpu, nominalQuota: 40}]}]
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: ml}, spec: {clusterQueue: team}}
+"""
+GPU = "nvidia.com/gpu"
+
+
+async def fill(store: Store) -> None:
+    for document in parse_documents(OBJECTS, source="objects"):
+        await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await store.joined_clusters.note(JoinedCluster("frankfurt", "uid-f", "Active", NOW, ""))
+    why = "is lost: the API server at https://oslo.example.org:6443 cannot be reached"
+    await store.joined_clusters.note(JoinedCluster("oslo", "uid-o", "Lost", NOW, why))
+    epoch = await store.lead("test")
+    pods = (PodSet(name="main", count=1, requests={GPU: 4, "cpu": 8000}),)
+    records, opened = [], []
+    for number, (cluster, state) in enumerate((("frankfurt", "a"), ("frankfurt", "p"), ("oslo", "p"), ("local", "p"))):
+        workload = Workload(f"u{number}", "ml", f"job-{number}", "main", 0, NOW, pods, cluster=cluster)
+        if state == "p":
+            records.append(WorkloadRecord(workload, State.PENDING, NOW, "team", "WaitingForQuota", "no quota"))
+            continue
+        flavors, usage = {GPU: "a100", "cpu": "standard"}, {GPU: 4, "cpu": 8000}
+        admission = Admission("team", (PodSetAssignment("main", flavors, usage, 1),))
+        records.append(WorkloadRecord(workload, State.ADMITTED, NOW, "team", admission=admission, admitted_at=NOW))
+        opened.append(Opened(workload, admission, NOW))
+    await store.commit(Changes(tuple(records), (), tuple(opened), ()), epoch=epoch)
+
+
+@pytest.mark.parametrize("look", [("light", 1280), ("dark", 390)], ids=["light", "dark"])
+async def test_clusters_show_state_workloads_and_usage(browser: Browser, tmp_path: Path, look: tuple[str, int]):
+    scheme, width = look
+    url = f"sqlite:///{tmp_path}/s.db"
+    await migrate(url)
+    async with Store.open(url) as store:
+        await fill(store)
+        app = create_app(store, token="t", checks={}, controller=NoController())
+        async with listening(app, "127.0.0.1", 0) as address:
+            viewport = {"width": width, "height": 900}
+            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
+            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
+            page = await context.new_page()
+            await page.goto(f"{address}/ui/clusters")
+            here, frankfurt, oslo = (
+                page.get_by_role("region", name=name, exact=True) for name in ("local", "frankfurt", "oslo")
+            )
+            await expect(here).to_contain_text("1 waiting")
+            await expect(here).not_to_contain_text("a100")
+            await expect(frankfurt).to_contain_text("Active")
+            await expect(frankfurt).to_contain_text("1 workload with quota, 1 waiting")
+            row = frankfurt.get_by_role("row").filter(has_text="a100")
+            await expect(row.get_by_role("cell").nth(2)).to_have_text("4")
+            await expect(row.get_by_role("cell", name="16")).to_be_visible()
+            await expect(oslo).to_contain_text("It is lost: the API server at https://oslo.example.org:6443")
+            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+            assert (await page.evaluate("axe.run()"))["violations"] == []
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            if folder := os.environ.get("PICTURES"):
+                await page.screenshot(path=Path(folder) / f"clusters-{scheme}.png", full_page=True)
+            await oslo.get_by_role("link", name="1 waiting").click()
+            await expect(page.get_by_role("main")).to_contain_text("job-2")
+            await expect(page.get_by_role("main")).not_to_contain_text("job-1")
+            await page.goto(f"{address}/ui/namespaces/ml/workloads/job-2")
+            await expect(page.get_by_role("region", name="What it asks for")).to_contain_text("oslo")
+            await context.close()
