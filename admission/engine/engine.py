@@ -428,11 +428,7 @@ class Engine:
 
     def due_by(self, at: float) -> list[str]:
         """Return the uids of workloads that hold quota and whose time limit, since they do, is over at an instant."""
-        return [
-            uid
-            for uid, held in self._registry.held.items()
-            if held.workload.max_seconds is not None and held.admitted_at + held.workload.max_seconds <= at
-        ]
+        return [uid for uid, held in self._registry.held.items() if held.ends_by <= at]
 
     def cluster_queue_of(self, uid: str) -> str:
         """Return the name of the ClusterQueue in which a workload is pending or holds quota; empty: in none."""

@@ -60,6 +60,14 @@ async def test_preview_lists_changes_and_whom_the_next_one_evicts(api: Client, s
     assert only["at"] == found["changes"][0]["at"]
 
 
+async def test_time_limit_begins_when_all_checks_are_ready(api: Client, store: Store) -> None:
+    spec = calendar(start=3600, end=7200, quota="1") | {"overQuota": {"evictAfterSeconds": 60}}
+    assert (await api.put("clusterqueues/one", cluster_queue("one", **spec))).status == 200
+    held = limited(job("checked", state=State.ADMITTED, admitted_at=NOW - 2000), 4000)
+    await submitted(store, replace(held, cleared_at=NOW - 100))
+    assert (await api.get("clusterqueues/one/calendar")).body["impact"]["counts"]["evicted"] == 1
+
+
 async def test_quota_of_now_is_shown_and_given_by_no_manifest(api: Client) -> None:
     spec = calendar(start=-60, end=600, quota="9")
     written = await api.put("clusterqueues/one", cluster_queue("one", **spec))
