@@ -102,6 +102,10 @@ class Informer:
         known = self._known.version(key)
         return known is not None and not _newer(version, known)
 
+    def uid_of(self, key: str) -> str | None:
+        """Return the uid of the object `key` (`namespace/name`) as last reported; None: there is none."""
+        return self._known.uid(key)
+
     def reported(self) -> dict[str, str]:
         """Return the uids by key of the objects that were reported, and not deleted since."""
         return self._known.uids()
@@ -283,6 +287,10 @@ class _KnownObjects:
 
     def uids(self) -> dict[str, str]:
         return {key: uid for key, (uid, _) in self._objects.items()}
+
+    def uid(self, key: str) -> str | None:
+        known = self._objects.get(key)
+        return None if known is None else known[0]
 
     def version(self, key: str) -> str | None:
         known = self._objects.get(key)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from admission.cluster.claim import cluster_identities
@@ -71,9 +72,22 @@ class Member:
     """
 
     def __init__(
-        self, cluster: Cluster, connection: Connection, site: Site, store: Store, former: Member | None
+        self,
+        cluster: Cluster,
+        connection: Connection,
+        site: Site,
+        store: Store,
+        former: Member | None,
+        *,
+        unwanted: Callable[[], int],
+        lost_timeout: float,
     ) -> None:
-        """`former`: the one whose place it takes."""
+        """`former`: the one whose place it takes. `unwanted`: returns how many workloads must be stopped there first.
+
+        `lost_timeout`: seconds for which it may be lost before what was dispatched to it is regarded as gone.
+        """
+        self._unwanted = unwanted
+        self._lost_timeout = lost_timeout
         self.name = cluster.name
         self.spec = cluster.spec
         self.site = site
@@ -142,6 +156,9 @@ class Member:
         try:
             async with asyncio.timeout(CONNECT_SECONDS) as limit, self._connection.client as client:
                 await self._check_identity(client)
+                if self._noted.key is None:
+                    await self._note(self._noted._replace(key=token_hex(32)))
+                self.site.copies.key = self._noted.key or ""
                 if claim is not None:
                     await self._take(claim, epoch)
                 limit.reschedule(None)
@@ -256,6 +273,8 @@ class Member:
             return "Lost", f"is lost: {failure}"
         if not self.site.is_listed or self.site.paused:
             return waiting, "is not connected yet"
+        if count := self._unwanted():
+            return waiting, sentences.stops_former_copies(count)
         if self.spec.state == "Draining":
             return "Draining", "is draining"
         return "Active", ""
@@ -264,6 +283,9 @@ class Member:
         """Close or open the site, as the state is now."""
         state, why = self._look()
         self.site.close(self._sentence(state, why), is_lost=state not in ("Active", "Draining"))
+        is_silent = state == "Lost" and (self.site.paused or not self.site.is_listed)
+        lost_for = self._store.now() - self._noted.since if self._noted.state == "Lost" else 0.0
+        self.site.give_up(given_up=is_silent and lost_for >= self._lost_timeout)
 
     def _sentence(self, state: str, why: str) -> str:
         if not why:

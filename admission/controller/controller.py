@@ -31,7 +31,7 @@ from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
 from admission.controller.site import Site
 from admission.controller.state.faults import Faults
-from admission.controller.state.inbox import ContextChanged, Due
+from admission.controller.state.inbox import ContextChanged, Due, Recheck
 from admission.controller.state.leader_state import Batch
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
@@ -106,8 +106,9 @@ class Controller:
         self._policy = policy or Policy()
         self._clock = store.now
         self.home = Site(
-            LOCAL, store=store, client=client, kinds=kinds, policy=self._policy, leads=leads, faults=self.faults
-        )
+            LOCAL, store=store, client=client, kinds=kinds, policy=self._policy, leads=leads, faults=self.faults,
+            copy_changed=self._copy_changed,
+        )  # fmt: skip
         """The site of the cluster `local`, which must answer for any decision."""
         self._sites = {LOCAL: self.home}
         """By cluster, that of `local` first; the others while this replica leads."""
@@ -217,6 +218,26 @@ class Controller:
         """Return the labels of a namespace in `local`, else in the first cluster that has it; None: none has."""
         found = (site.context.namespace_labels(name) for site in self._sites.values())
         return next((labels for labels in found if labels is not None), None)
+
+    def _copy_changed(self, uid: str) -> None:
+        self.home.inbox.put(Recheck(uid))
+
+    def _targets(self) -> dict[str, Site]:
+        """Return the sites that workloads of `local` can be dispatched to, by name."""
+        return {name: site for name, site in self._sites.items() if site is not self.home}
+
+    def _unwanted(self, site: Site) -> int:
+        """Return the number of workloads that run in a cluster, and were queued again while it was lost."""
+        dispatching = self.home.leader.dispatching
+        assert dispatching is not None
+        return sum(copy.seen.finished is None for copy in dispatching.unwanted(site))
+
+    def _follow_targets(self) -> None:
+        """Note which clusters workloads can be dispatched to now."""
+        targets = tuple(sorted(name for name, site in self._targets().items() if not site.context.closed))
+        if targets != self.context.targets:
+            self.context.targets = targets
+            self.home.must_recheck |= self.context.dispatches_any
 
     def _is_elsewhere(self, uid: str, cluster: str) -> bool:
         """Whether a workload is known in another cluster than that of this name."""
@@ -393,8 +414,12 @@ class Controller:
             policy=self._policy,
             leads=lambda: self._leads() and (claim is None or claim.holds()),
             faults=self.faults,
+            copy_changed=self._copy_changed,
         )
-        member = Member(cluster, connection, site, self._store, former)
+        member = Member(
+            cluster, connection, site, self._store, former,
+            unwanted=lambda: self._unwanted(site), lost_timeout=self._policy.lost_timeout,
+        )  # fmt: skip
 
         def ended() -> None:
             self._must_reload = True
@@ -419,11 +444,12 @@ class Controller:
 
     def _new_shared(self) -> Shared:
         is_elsewhere = self._is_elsewhere if len(self._sites) > 1 else None
-        return Shared(Engine(self._policy.engine), Batch(), self._namespace_labels, is_elsewhere)
+        return Shared(Engine(self._policy.engine), Batch(), self._namespace_labels, self._targets, is_elsewhere)
 
     def _begun(self) -> None:
         self._lost: frozenset[str] = frozenset()
         self._leader, self._state = self.home.leader, self.home.leader.state
+        self._follow_targets()
         self._scheduler = Scheduler([site.leader.reconciler for site in self._sites.values()])
         self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part, records=self._records)
 
@@ -431,6 +457,7 @@ class Controller:
         for site in self._sites.values():
             if site.is_listed:
                 site.leader.requests.read_unobserved(site.watches.unlisted())
+            self._target_changed(site)
 
     def _provisioning_changed(self) -> None:
         for site in self._sites.values():
@@ -621,12 +648,19 @@ class Controller:
         now = self._clock()
         if any(site.must_recheck for site in self._sites.values()):
             self._note_lost(now)
+            self._follow_targets()
         for site, messages in taken:
             site.leader.state.now = now
             if site.must_recheck:
                 site.must_recheck = False
                 messages.append(ContextChanged())
+                self._target_changed(site)
             site.leader.dispatcher.messages(messages)
+
+    def _target_changed(self, site: Site) -> None:
+        dispatching = self.home.leader.dispatching
+        if site is not self.home and dispatching is not None:
+            dispatching.target_changed(site, self._policy.lost_timeout / 60)
 
     def _note_lost(self, now: float) -> None:
         """Tell the engine in which clusters nothing can be stopped, if others are lost now."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import (
     ContextChanged,
+    CopyAnswered,
     DevicesChanged,
     Due,
     KindListed,
@@ -77,6 +78,7 @@ class Dispatcher:
     ) -> None:
         self._reconciler = reconciler
         self._state = reconciler.state
+        self._dispatching = reconciler.dispatching
         self._context = reconciler.environment.context
         self._isolation = reconciler.isolation
         self._children = children
@@ -98,8 +100,8 @@ class Dispatcher:
                 case ObjectReturned(kind, obj):
                     self._children.object_returned(kind, obj)
                 case Recheck(uid):
-                    self._children.recheck(uid)
-                case StepDone():
+                    self._recheck(uid)
+                case StepDone() | CopyAnswered():
                     with self._isolation.of(message.uid):
                         self._answered(message)
                 case ObjectGone(uid):
@@ -123,9 +125,18 @@ class Dispatcher:
         if self._groups.due or self._groups.touched:
             self._groups.update_due()
 
-    def _answered(self, message: StepDone) -> None:
+    def _recheck(self, uid: str) -> None:
+        self._children.recheck(uid)
+        if self._dispatching is not None:
+            self._dispatching.recheck(uid)
+
+    def _answered(self, message: StepDone | CopyAnswered) -> None:
         """Process the response to a request about an object, according to what the object is."""
         uid = message.uid
+        if isinstance(message, CopyAnswered):
+            if self._dispatching is not None:
+                self._dispatching.answered(message)
+            return
         self._sender.release(uid)
         if self._ungating.answered(message):
             return
@@ -192,6 +203,8 @@ class Dispatcher:
             self._trigger(uid, ObjectDeleted(last))
         self._groups.object_deleted(uid)
         self._children.object_deleted(uid)
+        if self._dispatching is not None:
+            self._dispatching.recheck(uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:
         """Return the last observed state of a deleted object; None if it cannot be read."""
@@ -231,6 +244,7 @@ class Dispatcher:
     def _queue_object(self, version: QueueObjectVersion) -> None:
         kind, namespace, name = version.object.key
         rules, limits = self._context.check_rules.get(name, ()), self._context.time_limits(namespace, name)
+        dispatched = self._context.dispatches(namespace, name)
         if version.operation == "delete":
             self._context.forget_queue_object(kind, namespace, name)
             self._state.observe(QueueObjectDeleted(kind, namespace, name))
@@ -239,7 +253,10 @@ class Dispatcher:
             self._state.observe(QueueObjectChanged(version.object))
         if kind == WorkloadPriorityClass.kind:
             self._context_changed("")
-        if kind in (ClusterQueue.kind, LocalQueue.kind) and self._context.time_limits(namespace, name) != limits:
+        if kind in (ClusterQueue.kind, LocalQueue.kind) and (
+            self._context.time_limits(namespace, name) != limits
+            or self._context.dispatches(namespace, name) is not dispatched
+        ):
             self._pending_changed(namespace)
         if kind == ClusterQueue.kind and self._context.check_rules.get(name, ()) != rules:
             self._check_rules_changed(name)

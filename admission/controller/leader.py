@@ -9,6 +9,7 @@ from admission.controller.state.isolation import Isolation
 from admission.controller.state.leader_state import LeaderState
 from admission.controller.state.tracked import StoredObject
 from admission.controller.workloads.children import Children
+from admission.controller.workloads.dispatching import Dispatching
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.failed_nodes import FailedNodes
 from admission.controller.workloads.group_requests import GroupRequests
@@ -16,6 +17,7 @@ from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
 from admission.controller.workloads.ungating import Ungating
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.leader_state import Batch
     from admission.controller.state.policy import Policy
+    from admission.controller.workloads.dispatching import Target
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.sender import Sender
@@ -41,6 +44,8 @@ class Shared(NamedTuple):
     batch: Batch
     namespace_labels: Callable[[str], Mapping[str, str] | None]
     """Returns the labels of a namespace, which has one meaning in all clusters; None: there is no such namespace."""
+    targets: Callable[[], Mapping[str, Target]]
+    """Returns the clusters other than `local`, by name: those that workloads are dispatched to."""
     is_elsewhere: Callable[[str, str], bool] | None
     """Whether a workload (uid) is known in another cluster than that of this name; None: there is only one cluster."""
 
@@ -76,7 +81,13 @@ class Leader:
             is_elsewhere=shared.is_elsewhere,
         )
         environment = Environment(kinds, watches.context, policy.pods_ready, unlabelled=policy.unlabelled)
-        self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
+        self.dispatching: Dispatching | None = None
+        """The workloads that run as copies elsewhere; None: this cluster is not the hub."""
+        if watches.context.cluster == LOCAL:
+            self.dispatching = Dispatching(self.state, sender, inbox, targets=shared.targets, exists=watches.may_have)
+        self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation, self.dispatching)
+        if self.dispatching is not None:
+            self.dispatching.begin(self.reconciler)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
         group_requests = GroupRequests(
             groups=self.groups, reconciler=self.reconciler, client=client, sender=sender, inbox=inbox

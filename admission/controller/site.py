@@ -12,6 +12,7 @@ from admission.cluster.writer import Writer
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
 from admission.controller.state.inbox import Inbox
+from admission.controller.workloads.copies import Copies
 from admission.controller.workloads.failed_pods import FailedPods
 from admission.controller.workloads.failure_recovery import FailureRecovery
 from admission.controller.workloads.nodes_and_pods import NodesAndPods
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from admission.controller.state.policy import Policy
     from admission.controller.state.traces import Traces
     from admission.controller.state.tracked import StoredObject
+    from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
     from admission.store.store import Store
 
@@ -55,8 +57,12 @@ class Site:
         policy: Policy,
         leads: Callable[[], bool],
         faults: Faults,
+        copy_changed: Callable[[str], None],
     ) -> None:
-        """`leads`: whether this replica certainly is the leader and has claimed the cluster."""
+        """`leads`: whether this replica certainly is the leader and has claimed the cluster.
+
+        `copy_changed`: called with the uid of a workload whose copy has changed.
+        """
         self.name = name
         self.client = client
         self.kinds = kinds
@@ -77,6 +83,12 @@ class Site:
         """Whether pending workloads have to be looked at again, as the site was opened or closed."""
         self.is_lost = False
         """Whether nothing can be stopped in the cluster at present."""
+        self.given_up = False
+        """Whether it has been lost for so long that what was dispatched to it is regarded as gone."""
+        self.copies = Copies(copy_changed)
+        """The copies of workloads of `local` that run in it."""
+        if name != LOCAL:
+            self.watches.add_listener(self.copies.observe, lambda: None)
         self._store = store
         self._policy = policy
         self._faults = faults
@@ -104,6 +116,18 @@ class Site:
         )  # fmt: skip
         self._pod_obstacles = None
         self.reset(shared)
+
+    def knows(self, kind: Kind) -> bool:
+        """Whether it is certain which objects of a kind the cluster has."""
+        if not self.is_listed or self.paused:
+            return False
+        return all((each.group, each.kind) != (kind.group, kind.kind) for each in self.watches.unlisted())
+
+    def give_up(self, *, given_up: bool) -> None:
+        """Regard what was dispatched to the cluster as gone, or not any more."""
+        if given_up is not self.given_up:
+            self.given_up, self.must_recheck = given_up, True
+            self.inbox.wake()
 
     def close(self, why: str, *, is_lost: bool = False) -> None:
         """Start nothing in the cluster from now on, for which `why` is the message; empty: open it.

@@ -131,6 +131,8 @@ class Assignment:
     """Indices of pod sets that are placed only when all admission checks are Ready."""
     unplaced: bool = False
     """Whether it does not fit for the topology's sake alone."""
+    cluster: str = ""
+    """Name of the cluster that the workload is dispatched to with it; empty: it is not dispatched."""
     admission: Admission | None = None
     """Cached result of `admission_to`; workloads that share the assignment share the Admission, too."""
 
@@ -150,6 +152,7 @@ class Assignment:
                     )
                     for index, pod_set in enumerate(self.pod_sets)
                 ),
+                self.cluster,
             )
         return self.admission
 

@@ -57,12 +57,15 @@ def head_of(domain: Domain, queue: ClusterQueue, item: Item, now: float, *, igno
     node = queue.node
     assert node is not None
     held = sorted((held for each in domain.queues for held in each.held.values()), key=lambda one: _end_of(one, now))
-    assigner = Assigner(
-        queue,
-        item.shape,
-        simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, 0),
-        ignore_undeclared=ignore_undeclared,
-    )
+    assigners = [
+        Assigner(
+            queue,
+            shape,
+            simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, 0),
+            ignore_undeclared=ignore_undeclared,
+        )
+        for shape in item.shape.alternatives
+    ]
     counts = [pod_set.count for pod_set in item.shape.pod_sets]  # given explicitly, so that no result is cached
     gone: list[Held] = []
     try:
@@ -74,7 +77,7 @@ def head_of(domain: Domain, queue: ClusterQueue, item: Item, now: float, *, igno
             gone.append(one)
             if number + 1 < len(held) and _end_of(held[number + 1], now) == ends:
                 continue  # they end together
-            assignment = assigner.assign(counts)
+            assignment = max((each.assign(counts) for each in assigners), key=lambda found: found.mode)
             if assignment.mode is Mode.FIT:
                 usage = assignment.usage
                 return Head(item, ends, {fr: max(available(node, fr), 0) - usage.get(fr, 0) for fr in node.frs})

@@ -280,7 +280,9 @@ class Cycle:
         flavors = entry.flavors if self._concurrent else ()
         if self._drains is not None:
             entry.barred = self._drains.flavors(entry.item.workload)
-        if only is None and entry.progress is None and entry.queue.topologies is None and not (flavors or entry.barred):
+        clusters = entry.item.shape.clusters
+        is_plain = entry.progress is None and entry.queue.topologies is None
+        if only is None and is_plain and not (flavors or entry.barred or clusters):
             known = entry.queue.facts(entry.item.shape).known_fit
             if known is not None and known.holds(entry.node):
                 entry.assignment = known.assignment
@@ -292,12 +294,15 @@ class Cycle:
                 made.append(self._make_search(self._domain, entry.queue, entry.item, self._victims, self._domain.guard))
             return made[0]
 
-        if not flavors:
+        if not (flavors or clusters):
             entry.assignment, entry.targets = self._attempt(entry, entry.item.shape, search, only)
             return
+        shapes = [entry.item.shape.limited_to(flavor) for flavor in flavors] or [entry.item.shape]
         found: list[tuple[tuple[bool, Mode], Assignment, list[Target]]] = []
-        for flavor in flavors:
-            assignment, targets = self._attempt(entry, entry.item.shape.limited_to(flavor), search, only)
+        for shape in (one for each in shapes for one in each.alternatives):
+            if only is not None and only.cluster not in ("", shape.cluster):
+                continue
+            assignment, targets = self._attempt(entry, shape, search, only)
             found.append(((bool(targets) or assignment.mode is Mode.FIT, assignment.mode), assignment, targets))
             if assignment.mode is Mode.FIT:
                 break
@@ -318,6 +323,7 @@ class Cycle:
             replaced=replaced.admission.pod_sets if replaced is not None else (),
             ignore_undeclared=self._policy.ignore_undeclared,
             barred=entry.barred,
+            cluster=shape.cluster if entry.item.shape.clusters else "",
         )
 
         placer = self._places.placer(entry)
@@ -523,7 +529,7 @@ class Cycle:
         if entry.outcome is Outcome.REFUSED:
             assert self._filters is not None
             progress = Progress(entry.assignment.tried(), entry.generation, self._number)
-            if entry.reason in REFUSED_IN_A_FLAVOR and progress.unfinished and not entry.flavors:
+            if entry.reason in REFUSED_IN_A_FLAVOR and progress.unfinished and not self._has_alternatives(entry):
                 item.progress = progress
                 self._filters.note(item, self._quota_of(entry))
                 pending.add(item)
@@ -532,7 +538,7 @@ class Cycle:
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
-        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED) and not (self._concurrent and entry.flavors):
+        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED) and not self._has_alternatives(entry):
             progress = Progress(entry.assignment.tried(), entry.generation, self._number)
             if progress.unfinished:
                 item.progress = progress
@@ -541,6 +547,10 @@ class Cycle:
         if entry.outcome is Outcome.PREEMPTING:
             self._result.preempting.append(item.uid)
         self._requeue(entry, pending)
+
+    def _has_alternatives(self, entry: Entry) -> bool:
+        """Whether it was tried in flavors or clusters one by one, so that no search for it can be continued."""
+        return bool((self._concurrent and entry.flavors) or entry.item.shape.clusters)
 
     def _requeue(self, entry: Entry, pending: Pending) -> None:
         """Requeue a head that was neither admitted nor refused by a policy, as active or inadmissible."""
@@ -622,7 +632,7 @@ class Cycle:
     def _note_obstacles(self, entry: Entry) -> None:
         shape, queue = entry.item.shape, entry.queue
         facts = queue.facts(shape)
-        is_one_search = not (shape.partial or shape.replaces or shape.terms.flavors or entry.flavors)
+        is_one_search = not (shape.partial or shape.replaces or shape.terms.flavors or entry.flavors or shape.clusters)
         facts.obstacles = obstacles(facts.plan, entry.assignment) if is_one_search else None
         queue.has_obstacles = True
 

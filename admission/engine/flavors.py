@@ -65,7 +65,8 @@ class Assigner:
     the workload takes over (a workload slice): it gets the same flavors, and only the difference is requested.
     `ignore_undeclared`: resources for which the ClusterQueue has no quota are ignored instead of refused (KEP 7513).
     `all_obstacles`: continue after a part that gets no flavor, to find all obstacles; a scheduling cycle stops there,
-    as in Kueue. `barred`: flavors that are passed over, with the reasons.
+    as in Kueue. `barred`: flavors that are passed over, with the reasons. `cluster`: the one to which the assignment
+    dispatches the workload; empty: none.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Assigner:
         ignore_undeclared: bool = False,
         all_obstacles: bool = False,
         barred: Mapping[str, str] | None = None,
+        cluster: str = "",
     ) -> None:
         assert queue.node is not None
         self._node: Node = queue.node
@@ -91,6 +93,7 @@ class Assigner:
         )
         self._quota_alone = queue.topologies is None
         self._shape = shape
+        self._cluster = cluster
         self._may_borrow = shape.terms.may_borrow
         self._allowed = shape.terms.flavors
         self._barred = barred or {}
@@ -107,7 +110,7 @@ class Assigner:
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Return the assignment for the full pod counts, or for the given ones, which partial admission tries."""
-        assignment = Assignment()
+        assignment = Assignment(cluster=self._cluster)
         plain = (
             self._quota_alone
             and counts is None

@@ -250,7 +250,7 @@ def _firsts(queue: ClusterQueue) -> list[Item] | None:
     for item in firsts or ():
         if item.fault or item.progress or item.shape.partial or item.workload.replaces:
             return None
-        if item.shape.terms != NO_TERMS:
+        if item.shape.terms != NO_TERMS or item.shape.clusters:
             return None
     return firsts
 

@@ -133,9 +133,11 @@ class Shape:
 
     __slots__ = (
         "__weakref__",
+        "_in_clusters",
         "_limited",
         "_usage",
         "cluster",
+        "clusters",
         "facts",
         "partial",
         "pod_sets",
@@ -153,6 +155,7 @@ class Shape:
         replaces: str = "",
         terms: Terms = NO_TERMS,
         cluster: str = LOCAL,
+        clusters: tuple[str, ...] = (),
     ) -> None:
         self.written = written
         """The pod sets of the workload."""
@@ -165,21 +168,36 @@ class Shape:
         """What its user permits; what it waits for is part of no shape."""
         self.cluster = cluster
         """Name of its cluster, whose flavors it may get."""
+        self.clusters = clusters
+        """Names of the clusters of which it may get the flavors of one instead; empty: it is not dispatched."""
         self.facts: dict[ClusterQueue, Facts] = {}
         """ClusterQueue to the results cached for the shape there."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
         """Whether it may be admitted with fewer pods."""
         self._usage: dict[FlavorResource, int] | None = None
         self._limited: dict[str, Shape] = {}
+        self._in_clusters: tuple[Shape, ...] = ()
 
     def limited_to(self, flavor: str) -> Shape:
         """Return the shape of its variant in this flavor."""
         shape = self._limited.get(flavor)
         if shape is None:
             terms = replace(self.terms, flavors=(flavor,))
-            shape = Shape(self.written, self.pod_sets, self.priority, self.replaces, terms, self.cluster)
+            shape = Shape(self.written, self.pod_sets, self.priority, self.replaces, terms, self.cluster, self.clusters)
             self._limited[flavor] = shape
         return shape
+
+    @property
+    def alternatives(self) -> tuple[Shape, ...]:
+        """The shape in each cluster that it may be dispatched to, the preferred one first; else only itself."""
+        if not self.clusters:
+            return (self,)
+        if not self._in_clusters:
+            self._in_clusters = tuple(
+                Shape(self.written, self.pod_sets, self.priority, self.replaces, self.terms, cluster)
+                for cluster in self.clusters
+            )
+        return self._in_clusters
 
     @property
     def usage(self) -> Mapping[FlavorResource, int]:
@@ -261,18 +279,18 @@ class Shapes:
         """Return the shape of a workload, reusing an equal one."""
         identity = id(workload.pod_sets), workload.priority
         known = self._by_identity.get(identity)
-        replaces, terms, cluster = workload.replaces, workload.terms, workload.cluster
+        replaces, terms, cluster, clusters = workload.replaces, workload.terms, workload.cluster, workload.clusters
         if terms.after or terms.at_most is not None or terms.variant_of:
             terms = replace(terms, after=(), at_most=None, variant_of="")
         is_same = known is not None and known.written is workload.pod_sets and known.replaces == replaces
-        is_same = is_same and known is not None and known.cluster == cluster
+        is_same = is_same and known is not None and known.cluster == cluster and known.clusters == clusters
         if known is not None and is_same and (known.terms is terms or known.terms == terms):
             return known
-        value = workload.priority, replaces, terms, cluster, *map(_value, workload.pod_sets)
+        value = workload.priority, replaces, terms, cluster, clusters, *map(_value, workload.pod_sets)
         shape = self._by_value.get(value)
         if shape is None:
             counted = self._accounting.pod_sets(workload.pod_sets)
-            shape = Shape(workload.pod_sets, counted, workload.priority, replaces, terms, cluster)
+            shape = Shape(workload.pod_sets, counted, workload.priority, replaces, terms, cluster, clusters)
             self._by_value[value] = shape
             # The shape keeps the tuple alive, so that its id is not reused while the entry exists.
             self._by_identity[identity] = shape

@@ -96,7 +96,7 @@ class Guard:
 
     def covers(self, held: Held, claim: Claim) -> bool:
         """Whether a workload, which is a candidate otherwise, must not be preempted now."""
-        if held.workload.cluster in self._lost and not held.evicting:
+        if (held.admission.cluster or held.workload.cluster) in self._lost and not held.evicting:
             return True
         end = self.until(held, (claim,))
         if held.evicting or end <= self.now:

@@ -80,12 +80,16 @@ def _assigned(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
     node = queue.node
     if node is None or queue.inactive:
         return None
-    return Assigner(
-        queue,
-        shape,
-        simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
-        ignore_undeclared=ignore_undeclared,
-    ).assign()
+    found = (
+        Assigner(
+            queue,
+            each,
+            simulate=lambda fr, amount: (Possibility.NO_CANDIDATES, lowest_subtree(node, fr, amount)[0]),
+            ignore_undeclared=ignore_undeclared,
+        ).assign()
+        for each in shape.alternatives
+    )
+    return max(found, key=lambda assignment: assignment.mode)
 
 
 def _fits(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> bool:
@@ -97,7 +101,7 @@ def _shaped(item: Item, pod_sets: Sequence[PodSet], priority: int | None = None)
     changed = tuple(pod_sets)
     shape = item.shape
     own = shape.priority if priority is None else priority
-    return Shape(changed, changed, own, terms=shape.terms, cluster=shape.cluster)
+    return Shape(changed, changed, own, terms=shape.terms, cluster=shape.cluster, clusters=shape.clusters)
 
 
 def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
@@ -109,7 +113,7 @@ def _with(item: Item, number: int, pod_set: PodSet) -> Shape:
 def _borrowing(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
     shape = item.shape
     if not shape.terms.may_borrow:
-        other = Shape(shape.pod_sets, shape.pod_sets, shape.priority, cluster=shape.cluster)
+        other = Shape(shape.pod_sets, shape.pod_sets, shape.priority, cluster=shape.cluster, clusters=shape.clusters)
         if _fits(queue, other, ignore_undeclared):
             yield Remedy("Borrowing", "without its annotation cannot-borrow")
 
@@ -207,7 +211,11 @@ def _higher_priority(
         shape = _shaped(item, item.shape.pod_sets, priority)
         raised = Item(replace(item.workload, priority=priority), shape)
         found = search(domain, queue, raised)
-        assignment = Assigner(queue, shape, simulate=found.simulate, ignore_undeclared=ignore_undeclared).assign()
+        assignments = [
+            Assigner(queue, each, simulate=found.simulate, ignore_undeclared=ignore_undeclared).assign()
+            for each in shape.alternatives
+        ]
+        assignment = max(assignments, key=lambda each: each.mode)
         if assignment.mode is Mode.PREEMPT and (targets := found.targets(assignment)):
             targets = [target for target in targets if not target.held.evicting]
             if not targets:  # it only has to wait for workloads that are being evicted already

@@ -37,7 +37,7 @@ from admission.model.names import listed
 from admission.model.resource_words import amount_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from admission.engine.assignment import Assignment, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue
@@ -56,6 +56,10 @@ class Verdict(NamedTuple):
     """What is missing, if it does not fit."""
 
 
+_ORDER: Final = {
+    WAITING_FOR_QUOTA: 1, EXCEEDS_MAX_QUOTA: 2, TOPOLOGY_PLACEMENT_FAILED: 3, NO_MATCHING_FLAVOR: 4
+}  # fmt: skip
+"""The reasons for which a workload does not fit, the mildest first."""
 UNTRIED: Final = Verdict(PENDING_EVALUATION, sentences.NOT_TRIED)
 
 
@@ -121,9 +125,27 @@ def _verdict_of_shape(registry: Registry, queue: ClusterQueue, shape: Shape, ign
     domain, facts = registry.forest.domain_of[queue], queue.facts(shape)
     if facts.verdict is not None and facts.judged_at == domain.version and not domain.dirty:
         return facts.verdict
-    verdict = verdict_on(queue, shape, _assigner(queue, shape, ignore_undeclared).assign(), ignore_undeclared)
+    verdict = _best(
+        [
+            (each, verdict_on(queue, each, _assigner(queue, each, ignore_undeclared).assign(), ignore_undeclared))
+            for each in shape.alternatives
+        ]
+    )
     facts.verdict, facts.judged_at = verdict, domain.version
     return verdict
+
+
+def _best(found: Sequence[tuple[Shape, Verdict]]) -> Verdict:
+    """Return the verdict about a workload that may run in one of several clusters: the one that needs least to change.
+
+    Its message says how it is in each of them.
+    """
+    if len(found) == 1:
+        return found[0][1]
+    best = min((verdict for _, verdict in found), key=lambda verdict: _ORDER.get(verdict.reason, 0))
+    if _ORDER.get(best.reason, 0) == 0:
+        return best
+    return best._replace(message=sentences.in_each_cluster([(shape.cluster, each.message) for shape, each in found]))
 
 
 def _verdict_beside(
@@ -135,7 +157,7 @@ def _verdict_beside(
     drained = [barred[name] for name in flavors if name in barred]
     if usable.reason in HOPELESS or not drained:
         return usable
-    assignment = _assigner(queue, item.shape, ignore_undeclared, barred).assign()
+    assignment = _assign_best(queue, item.shape, ignore_undeclared, barred)
     if assignment.mode is Mode.FIT:
         return verdict_on(queue, item.shape, assignment, ignore_undeclared)
     text = sentences.waits_for_drain(drained)
@@ -146,7 +168,15 @@ def _verdict_beside(
 
 def assign_without_preemption(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
     """Return the flavor assignment that a workload would get without preemption. The ClusterQueue must be active."""
-    return _assigner(queue, item.shape, ignore_undeclared).assign()
+    return _assign_best(queue, item.shape, ignore_undeclared)
+
+
+def _assign_best(
+    queue: ClusterQueue, shape: Shape, ignore_undeclared: bool, barred: Mapping[str, str] | None = None
+) -> Assignment:
+    """Return the assignment of a shape in the cluster where it comes closest to fitting; of equal ones the first."""
+    found = (_assigner(queue, each, ignore_undeclared, barred).assign() for each in shape.alternatives)
+    return max(found, key=lambda assignment: assignment.mode)
 
 
 def _assigner(

@@ -70,6 +70,8 @@ ONLY_WHOLE: Final = "it can only start with all of its pods: remove the annotati
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: maximum execution time of the workload in seconds, summed over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
+DISPATCHED: Final = ("sluice.dev/dispatch", f"{KUEUE}multikueue")
+"""Values of the field that names another controller (`managedBy`): a copy in another cluster runs in its place."""
 CANNOT_BORROW: Final = ("sluice.dev/cannot-borrow", f"{KUEUE}cannot-borrow")
 """Annotations; `"true"`: the workload is not admitted with borrowed quota (Kueue's KEP 8729)."""
 CANNOT_PREEMPT: Final = ("sluice.dev/cannot-preempt", f"{KUEUE}cannot-preempt")
@@ -225,6 +227,8 @@ class Observed:
     """Groups of `user`, sorted."""
     is_uneven: bool = False
     """Whether its pods differ from its admission: some are gated beside running ones, or run without quota."""
+    is_dispatched: bool = False
+    """Whether a copy of it in another cluster runs in its place (see `dispatched`): the rest is the copy's state."""
 
     @property
     def key(self) -> str:

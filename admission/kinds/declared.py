@@ -11,7 +11,18 @@ import orjson
 from admission.apimachinery.patches import json_patch
 from admission.kinds import partial_admission, paths, scaling, templates, topology
 from admission.kinds.abilities import Ownership, Scaling, Suspension
-from admission.kinds.base import ANNOTATIONS, NUMBERS, POD, POD_SET, RENDERED, SCALE_REQUEST, Kind, Outcome, PodCount
+from admission.kinds.base import (
+    ANNOTATIONS,
+    DISPATCHED,
+    NUMBERS,
+    POD,
+    POD_SET,
+    RENDERED,
+    SCALE_REQUEST,
+    Kind,
+    Outcome,
+    PodCount,
+)
 from admission.kinds.children import Part, find_part, find_pod_set, specified
 from admission.kinds.common import NOTHING
 from admission.kinds.gates import SuspendField
@@ -83,7 +94,7 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
     @property
     def manager(self) -> tuple[Path, tuple[str, ...]]:
         """(path of the field that names another controller, its values for the kind's own controller)."""
-        return self.form.managed_by, self.form.manager
+        return self.form.managed_by, (*self.form.manager, *DISPATCHED) if self.form.managed_by else ()
 
     @property
     def annotations(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import orjson
 
 from admission.kinds import templates, topology
 from admission.kinds.abilities import Ownership, Scaling, Suspension
-from admission.kinds.base import ANNOTATIONS, KUEUE, POD, POD_OWNER, Kind, Object, Outcome, PodCount
+from admission.kinds.base import ANNOTATIONS, DISPATCHED, KUEUE, POD, POD_OWNER, Kind, Object, Outcome, PodCount
 from admission.kinds.children import find_pod_set
 from admission.kinds.common import NOTHING, first, lock, quote
 from admission.kinds.gates import SuspendField
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, PodSet
 
 _CONTROLLER = "kubernetes.io/job-controller"
+_MANAGERS = frozenset({None, "", _CONTROLLER, *DISPATCHED})
 MIN_PARALLELISM = (f"{KUEUE}job-min-parallelism", "sluice.dev/job-min-parallelism")
 """Annotations with the minimum number of pods that a Job may start with (partial admission)."""
 _COMPLETIONS_FOLLOW = (f"{KUEUE}job-completions-equal-parallelism", "sluice.dev/job-completions-equal-parallelism")
@@ -69,11 +70,11 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
     min_count_fault: ClassVar[str] = f"a Job has {MIN_PARALLELISM[-1]} instead: give the minimum number of pods there"
     reports_pods: ClassVar[bool] = True
     suspend_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("spec", "suspend"),)
-    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
+    manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER, *DISPATCHED))
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """As for any kind, by `manager`, but without the generic path: called for each Job at each watch event."""
-        return obj["spec"].get("managedBy") not in (None, "", _CONTROLLER)
+        return obj["spec"].get("managedBy") not in _MANAGERS
 
     def observe(self, obj: Object) -> Observed:
         """Return the state by conditions, start time and pod counts."""

@@ -248,6 +248,10 @@ class ConcurrentAdmissionPolicy(Model):
 _MOST_VARIANTS = 16
 
 
+class Dispatch(Model):
+    """Workloads may run in other clusters than that of their object: Sluice creates copies of them there."""
+
+
 class ClusterQueueSpec(Model):
     """A leaf of the quota tree: quota, and how workloads get it."""
 
@@ -288,6 +292,9 @@ class ClusterQueueSpec(Model):
     """How long its workloads may wait, as a wish that is reported on; not given: none."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
     """Whether its workloads move to flavors that come first in its order; not given: they stay."""
+    dispatch: Dispatch | None = None
+    """Whether workloads whose `managedBy` says so run in one of the clusters that have joined; not given: none does. An
+    extension: Kueue has MultiKueue."""
 
     @model_validator(mode="after")
     def _flavors_are_ordered(self) -> Self:

@@ -57,7 +57,8 @@ WAITING: Final = (
     Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice release` by an "
            "admin; or deleting it and submitting it again"),
     Reason("ClusterUnavailable", "Nothing is started in its cluster, which is lost, not connected yet, draining or "
-           "disabled; the message says which", "Waiting until it is back; an admin sees more in `sluice get clusters`",
+           "disabled, or no cluster is open that it could be dispatched to; the message says which",
+           "Waiting until it is back; an admin sees more in `sluice get clusters`",
            own=True),
     Reason("BeingDeleted", "Its object is being deleted, and a finalizer keeps it",
            "The controller that set the finalizer removes it", own=True),
@@ -89,6 +90,12 @@ EVICTED: Final = (
            "It queues again by itself", own=True),
     Reason("NodeFailures", "Nodes on which it was placed by topology have failed, and no others could take their place",
            "It queues again by itself"),
+    Reason("ClusterLost", "The cluster that it was dispatched to has been lost for too long",
+           "It queues again by itself, to run elsewhere", own=True),
+    Reason("ClusterRefused", "The cluster that it was dispatched to does not accept its copy; the message says why",
+           "Other clusters are tried; creating there what is missing", own=True),
+    Reason("CopyDeleted", "Others have deleted its copy in the cluster that it was dispatched to",
+           "It queues again by itself", own=True),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it is now", own=True),
     Reason("Moved", "It was moved to another LocalQueue", "It queues there", own=True),
     Reason("OnHold", "Its user or an admin put it on hold", "`sluice release`, by its user if it is on hold by "

@@ -170,6 +170,62 @@ def cluster_closed(cluster: str, why: str) -> str:
     return f"The cluster {cluster} {why}. It waits until the cluster is open again."
 
 
+def in_each_cluster(messages: Sequence[tuple[str, str]]) -> str:
+    """Why a workload is in none of the clusters that it may be dispatched to: (cluster, why not there)."""
+    by_text: dict[str, list[str]] = {}
+    for cluster, text in messages:
+        by_text.setdefault(text, []).append(cluster)
+    return " ".join(f"In {listed(clusters, limit=_NAMED)}: {text}" for text, clusters in by_text.items())
+
+
+def dispatched_from(hub: str) -> str:
+    """An object in another cluster than the hub is to run elsewhere."""
+    return f"its managedBy says that it runs in another cluster, and only those in the cluster {hub} do: remove it"
+
+
+def not_dispatching(local_queue: str) -> str:
+    """An object is to run elsewhere, and its ClusterQueue does not dispatch."""
+    return (
+        f"its managedBy says that it runs in another cluster, and the ClusterQueue of LocalQueue {local_queue} does "
+        "not dispatch: use another LocalQueue, create it without managedBy, or have an admin set spec.dispatch"
+    )
+
+
+def no_destination(refusals: Sequence[str]) -> str:
+    """A workload is to run in another cluster, and can in none now; `refusals`: messages of those that were tried."""
+    if not refusals:
+        return "No other cluster that it could run in is open now. It waits until one is."
+    return f"{' '.join(refusals)} It is tried again some minutes later."
+
+
+def refused_in(cluster: str, cause: str) -> str:
+    """A cluster does not accept the copy of a workload."""
+    return f"The cluster {cluster} refuses it: {cause.rstrip('.')}."
+
+
+def name_taken(cluster: str, kind: str) -> str:
+    """Another object has the name of the copy."""
+    return f"The cluster {cluster} has another {kind} of its name, which Sluice has not created there."
+
+
+def copy_deleted(cluster: str) -> str:
+    """Others have deleted the copy."""
+    return f"Its copy in the cluster {cluster} was deleted. It queues again."
+
+
+def cluster_lost(cluster: str, minutes: float) -> str:
+    """The cluster that it was dispatched to has been lost for too long."""
+    return (
+        f"The cluster {cluster} has been lost for {minutes:g} minutes: it queues again, to run elsewhere. Whether it "
+        "still runs there is not known; what does is stopped when the cluster is back."
+    )
+
+
+def stops_former_copies(count: int) -> str:
+    """A cluster is back; continues a sentence about it."""
+    return f"is back, and {_workloads(count)} that {'was' if count == 1 else 'were'} queued again meanwhile still run"
+
+
 def other_label(flavor: str, key: str, value: str, wanted: str) -> str:
     """A node label of the flavor has another value than the pods' nodeSelector."""
     return f"flavor {flavor} has the node label {key}={value}, and the pods ask for {key}={wanted}"
@@ -531,7 +587,8 @@ def admitted(workload: Workload, admission: Admission) -> str:
     admitted_pods = sum(assigned.count for assigned in admission.pod_sets)
     wanted = sum(pod_set.count for pod_set in workload.pod_sets)
     named = listed(flavors, limit=_NAMED) if len(flavors) > 1 else "".join(flavors) or "no flavor"
-    text = f"Admitted by ClusterQueue {admission.cluster_queue} on {named}."
+    where = f" in the cluster {admission.cluster}" if admission.cluster else ""
+    text = f"Admitted by ClusterQueue {admission.cluster_queue} on {named}{where}."
     if admitted_pods < wanted:
         text += f" It was given {admitted_pods} of {wanted} pods, because there was no quota for more."
     if more := requests_more(workload.pod_sets):

@@ -138,6 +138,8 @@ class Workload:
     """Name of the cluster that its object is in."""
     groups: tuple[str, ...] = ()
     """Groups of `user`, as recorded by the webhook at the submission, sorted."""
+    clusters: tuple[str, ...] = ()
+    """Names of the clusters of which it may run in one, the preferred one first; empty: it runs in its own."""
 
     @property
     def since(self) -> float:
@@ -178,3 +180,5 @@ class Admission:
 
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...]
+    cluster: str = ""
+    """Name of the cluster that it is dispatched to; empty: it runs in its own."""

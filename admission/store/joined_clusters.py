@@ -26,6 +26,8 @@ class JoinedCluster(NamedTuple):
     """Unix time (s) since when it is in this state."""
     message: str
     """Why, for users."""
+    key: str | None = None
+    """Secret that signs the copies which are sent there; None: there is none yet."""
 
 
 class JoinedClusters:
@@ -37,7 +39,7 @@ class JoinedClusters:
     async def load(self) -> dict[str, JoinedCluster]:
         """Return all by name. Raises StoreError."""
         columns = clusters.c
-        statement = select(columns.name, columns.identity, columns.state, columns.since, columns.message)
+        statement = select(columns.name, columns.identity, columns.state, columns.since, columns.message, columns.key)
         async with self._database.read() as connection:
             return {row.name: JoinedCluster(*row) for row in await connection.execute(statement)}
 

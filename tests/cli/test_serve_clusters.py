@@ -186,3 +186,79 @@ async def some_complete(sandbox: Sandbox, count: int) -> None:
 
     while complete() < count:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
+
+
+DISPATCHING = """
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: in-b}
+spec: {clusters: [b]}
+---
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: in-c}
+spec: {clusters: [c]}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: sent}
+spec:
+  namespaceSelector: {}
+  dispatch: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: in-b, resources: [{name: cpu, nominalQuota: 2}]}
+    - {name: in-c, resources: [{name: cpu, nominalQuota: 2}]}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: sent, namespace: default}
+spec: {clusterQueue: sent}
+"""
+
+
+def sent(name: str) -> dict:
+    """A Job that is to run in another cluster."""
+    found = job(name, seconds=60)
+    found["metadata"]["labels"] = {"sluice.dev/queue-name": "sent"}
+    return {**found, "spec": {**found["spec"], "managedBy": "sluice.dev/dispatch"}}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("admission", ["webhooks", "policies"])
+async def test_jobs_of_the_hub_run_in_other_clusters_within_their_quota_through_a_kill(
+    sandboxes, database_url, tmp_path, admission
+):
+    local, b, c = sandboxes
+    port, gate = free_port(), free_port()
+    options = (f"--admission={admission}", f"--cluster-credentials={tmp_path / 'credentials'}")
+    options += (f"--webhook-url=https://127.0.0.1:{gate}",) if admission == "webhooks" else ()
+    async with Store.open(database_url) as store:
+        for name in ("b", "c"):
+            await store.queues.create(parse_manifest(cluster(name)), author=Author("test"))
+        for document in parse_documents(DISPATCHING, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    observer, api = Observer(local, b, c), Api(f"http://127.0.0.1:{port}")
+    watching = asyncio.create_task(observer.run())
+    async with serving(tmp_path, database_url, *options, port=port) as replica:
+        await replica.until_ready()
+        await api.until("b", "Active")
+        await api.until("c", "Active")
+        await gated(local, f"mutating{'webhookconfigurations' if admission == 'webhooks' else 'admissionpolicies'}")
+        for number in range(EACH):
+            await local.local("admin").create("jobs", "default", sent(f"j{number}"))
+        await running(observer)
+        here = await api.get("workloads?fieldSelector=metadata.namespace%3Ddefault")
+        assert {item["status"].get("clusterName") for item in here["items"]} == {"b", "c", None}
+        await some_complete(local, 2)
+        replica.send(signal.SIGKILL)
+        await replica.process.wait()
+    async with serving(tmp_path, database_url, *options, port=port) as replica:
+        await replica.until_ready()
+        await all_complete(local.local("admin"), EACH)
+    watching.cancel()
+    assert observer.most == QUOTA
+    assert local.local("admin").list("pods") == []
+    copies = [obj["metadata"]["name"] for sandbox in (b, c) for obj in sandbox.local("admin").list("jobs")]
+    assert sorted(copies) == sorted(f"j{number}" for number in range(EACH))

@@ -35,8 +35,9 @@ _GET: Final = "cli/test_cli_get.py::"
 _RECORDED: Final = "vectors/test_vectors_recorded.py::test_decisions_of_a_recorded_scenario_match_the_reference"
 _CASES: Final = "vectors/test_vectors_cases.py::test_decision_of_a_single_case_matches_the_reference"
 _METRICS: Final = "cli/test_cli_metrics.py::test_each_kueue_metric_is_documented_with_its_labels_or_as_missing"
-_NO_CLUSTERS: Final = (
-    "Workloads run in the cluster in which they were created; [clusters share one quota](tasks/clusters.md)"
+_DISPATCH: Final = (
+    "Jobs are [dispatched](tasks/dispatch.md), other kinds run in the cluster in which they were created; "
+    "[clusters share one quota](tasks/clusters.md)"
 )
 
 TABLES: Final = {
@@ -313,8 +314,8 @@ TABLES: Final = {
             "engine/test_engine_accounting.py::test_resources_with_an_excluded_prefix_are_not_counted",
         ),
         Row("`quotaCheckStrategy`", f"{_EVENTS}test_undeclared_resources_are_rejected_or_ignored_as_configured"),
-        Row("MultiKueue", _NO_CLUSTERS),
-        Row("... dispatchers, ordered spillover", _NO_CLUSTERS),
+        Row("MultiKueue", _DISPATCH),
+        Row("... dispatchers, ordered spillover", "Clusters are tried in the order of their names"),
     ),
     "Kinds": (
         Row("Frameworks", "controller/test_way_of_each_kind.py::test_lifecycle_of_manifest"),

@@ -27,7 +27,7 @@ def manifest(name):
 
 def test_jobset_managed_by_another_controller_is_not_queued():
     kind, obj = manifest("jobset")
-    obj["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    obj["spec"]["managedBy"] = "example.com/another"
     assert kind.queue_name(obj) == ""
     obj["spec"]["managedBy"] = "jobset.sigs.k8s.io/jobset-controller"
     assert kind.queue_name(obj) == "user-queue"
@@ -39,7 +39,7 @@ def test_mpijob_is_queued_if_managed_by_either_of_its_operators(own):
     kind, obj = manifest("mpijob-v1")
     obj["spec"]["runPolicy"] = {"managedBy": own}
     assert kind.queue_name(obj) == "user-queue"
-    obj["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    obj["spec"]["runPolicy"] = {"managedBy": "example.com/another"}
     assert kind.queue_name(obj) == ""
 
 

@@ -104,7 +104,7 @@ def test_kueues_labels_can_be_switched_off():
         (make_job(labels={}), ""),
         (make_job(labels={"sluice.dev/queue-name": ""}), ""),
         (make_job(managedBy="kubernetes.io/job-controller"), "main"),
-        (make_job(managedBy="kueue.x-k8s.io/multikueue"), ""),
+        (make_job(managedBy="example.com/another"), ""),
         (make_job(owners=[{"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}]), "main"),
         (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]), "main"),
     ],

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 KEYS = {
     "kubernetes v1.36.2: staging/src/k8s.io/api/batch/v1, apps/v1": """
         batch.kubernetes.io/controller-uid batch.kubernetes.io/job-completion-index apps.kubernetes.io/pod-index
-        kubernetes.io/job-controller statefulset.kubernetes.io/pod-name""",
+        kubernetes.io/job-controller statefulset.kubernetes.io/pod-name
+        kubectl.kubernetes.io/last-applied-configuration""",
     "kueue ff69552: pkg/controller/constants, pkg/controller/jobs/{job,pod}, apis/kueue/v1beta2/topology_types.go": """
         kueue.x-k8s.io/queue-name kueue.x-k8s.io/priority-class kueue.x-k8s.io/max-exec-time-seconds
         kueue.x-k8s.io/job-min-parallelism kueue.x-k8s.io/job-completions-equal-parallelism kueue.x-k8s.io/job-uid
@@ -35,7 +36,7 @@ KEYS = {
         kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/pod-group-pod-index
         kueue.x-k8s.io/pod-group-pod-index-label kueue.x-k8s.io/pod-index-offset kueue.x-k8s.io/podset
         kueue.x-k8s.io/topology kueue.x-k8s.io/podset-required-topology kueue.x-k8s.io/priority-boost
-        kueue.x-k8s.io/safe-to-forcefully-delete""",
+        kueue.x-k8s.io/safe-to-forcefully-delete kueue.x-k8s.io/multikueue""",
     "kueue 006767f: pkg/controller/admissionchecks/provisioning/controller.go, constants.go": """
         kueue.x-k8s.io/provisioning-request autoscaling.x-k8s.io/consume-provisioning-request
         autoscaling.x-k8s.io/provisioning-class-name autoscaling.x-k8s.io/provisioningrequest""",

@@ -77,7 +77,7 @@ def test_finished_deleted_foreign_and_owned_objects_are_not_told_of():
     finished = obj(spec={}) | {"status": {"conditions": [{"type": "Completed", "status": "True"}]}}
     assert why("JobSet", finished, is_on=False) == ""
     assert why("JobSet", obj(spec={}, deletionTimestamp="2026-01-02T03:04:06Z"), is_on=False) == ""
-    assert why("JobSet", obj(spec={"managedBy": "kueue.x-k8s.io/multikueue"}), is_on=False) == ""
+    assert why("JobSet", obj(spec={"managedBy": "example.com/another"}), is_on=False) == ""
     owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "t", "controller": True}
     assert why("JobSet", obj(spec={}, ownerReferences=[owner]), is_on=False) == ""
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "t", "controller": True}

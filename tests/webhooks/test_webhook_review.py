@@ -64,12 +64,12 @@ def test_misspelled_queue_label_causes_a_warning_only_at_creation(key, meant):
 
 
 def test_a_job_of_another_controller_is_left_alone():
-    job = make_job(managedBy="kueue.x-k8s.io/multikueue")
+    job = make_job(managedBy="example.com/another")
     assert mutate(job) == (job, [])
 
 
 def test_running_job_handed_over_by_another_controller_is_suspended():
-    old = make_job(managedBy="kueue.x-k8s.io/multikueue", suspend=False)
+    old = make_job(managedBy="example.com/another", suspend=False)
     stored, _ = mutate(make_job(suspend=False), old)
     assert stored["spec"]["suspend"] is True
     assert stored["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"

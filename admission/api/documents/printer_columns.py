@@ -147,6 +147,11 @@ def _flavors(document: Document, now: float) -> object:
     return ",".join(dict.fromkeys(names)) or None
 
 
+def _cluster(document: Document, now: float) -> object:
+    del now
+    return document["status"].get("clusterName") or document["spec"].get("cluster")
+
+
 def _pods(document: Document, now: float) -> object:
     """Return the number of pods; `2/3` if 2 of 3 were admitted (partial admission)."""
     del now
@@ -209,7 +214,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("State", _state, "pending, admitted or evicting; if it has finished, its outcome", wide=True),
         Column("Exit", _exit, "Exit code of the container that failed last, and its reason", wide=True),
         Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
-        Column("Cluster", at("spec", "cluster"), "Cluster of its object; empty: local", wide=True),
+        Column("Cluster", _cluster, "Cluster where it runs, or where its object is; empty: local", wide=True),
         Column("Pods", _pods, "Number of pods; ADMITTED/REQUESTED if only some were admitted", wide=True),
         Column("Requests", _requests, "Total requests of its pods, or the quota that it holds", wide=True),
         Column("Waited", _waited, "Time that it waited for quota since it was last queued", wide=True),

@@ -129,6 +129,8 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
         status["admittedAt"] = timestamp(admitted)
     if record.admission is not None:
         status["admission"] = _admission(record.admission)
+        if record.admission.cluster:  # Kueue's name for the cluster that MultiKueue has chosen
+            status["clusterName"] = record.admission.cluster
     if check_states := [_check(check) for check in checks]:
         status["admissionChecks"] = check_states
     if record.requeues or record.not_before is not None:

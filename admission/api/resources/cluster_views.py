@@ -153,8 +153,9 @@ class ClusterViews:
             raise UnknownObject(f'there is no workload "{namespace}/{name}"')
         if self._cluster is None:
             raise ReviewUnavailable("there is no cluster whose pods could be shown")
-        if record.workload.cluster != LOCAL:  # whether its user may read them there is not known here
-            raise ReviewUnavailable(f"the pods are in the cluster {record.workload.cluster}: look at them there")
+        dispatched_to = "" if record.admission is None else record.admission.cluster
+        if (where := dispatched_to or record.workload.cluster) != LOCAL:  # its user's rights there are not known here
+            raise ReviewUnavailable(f"the pods are in the cluster {where}: look at them there")
         return self._cluster, record
 
     async def allocatable(self, flavors: Collection[str] | None) -> dict[str, int]:

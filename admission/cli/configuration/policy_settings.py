@@ -300,6 +300,7 @@ def policy(
     wait_for_pods_ready: WaitForPodsReadySettings | None,
     topology: TopologySettings,
     failure_recovery: FailureRecoverySettings | None = None,
+    lost_timeout: float = 900.0,
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
     """Return the policy of the controller and its engine that these settings describe."""
@@ -325,7 +326,7 @@ def policy(
     devices = DeviceRules() if resources is None else resources.devices()
     pods_ready = _pods_ready(wait_for_pods_ready)
     recovery = None if failure_recovery is None else failure_recovery.rules()
-    return Policy(EnginePolicy(**engine), pods_ready, unlabelled, devices, recovery)
+    return Policy(EnginePolicy(**engine), pods_ready, unlabelled, devices, recovery, lost_timeout)
 
 
 def _transformation(rule: ResourceTransformation) -> Transformation:

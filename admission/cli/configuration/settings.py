@@ -118,6 +118,9 @@ class Settings(BaseSettings):
         description="Directory of the kubeconfigs that Cluster objects name, by which further clusters join. Default: "
         "none, no cluster can join.",
     )
+    cluster_lost_timeout: Annotated[float, Field(ge=10, le=604_800)] = Field(
+        900.0, description="Seconds after which workloads that were dispatched to a lost cluster are queued again."
+    )
     database_url: str = Field(
         "sqlite:///sluice.db", description="Database URL: sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME."
     )
@@ -275,6 +278,7 @@ class Settings(BaseSettings):
             topology=self.topology,
             wait_for_pods_ready=self.wait_for_pods_ready,
             failure_recovery=self.failure_recovery,
+            lost_timeout=self.cluster_lost_timeout,
             unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
         )
 

@@ -103,7 +103,9 @@ class AuditSources:
             disabled={
                 uid
                 for uid, record in records.items()
-                if record.workload.cluster != LOCAL or self._kinds.of(record.workload) is None
+                if record.workload.cluster != LOCAL
+                or self._kinds.of(record.workload) is None
+                or (record.admission is not None and record.admission.cluster)
             }
             | (set(groups.uids_with_owner()) - of_groups.keys()),
             beyond={uid: seen.beyond for uid, seen in of_groups.items() if seen.beyond},

@@ -127,8 +127,8 @@ class View:
     owners: Mapping[str, Owner]
     """Owners of pods that are not finished."""
     disabled: Collection[str] = ()
-    """Uids of workloads not to compare: in other clusters, of disabled kinds, and groups without pods whose owner will
-    recreate these."""
+    """Uids of workloads not to compare: in other clusters or dispatched to them, of disabled kinds, and groups without
+    pods whose owner will recreate these."""
     tracked: Mapping[str, WorkloadRecord] | None = None
     """The leader's workloads; None: the audit runs without a leader."""
     engine: Usage = field(default_factory=dict)

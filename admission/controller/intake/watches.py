@@ -131,6 +131,13 @@ class ClusterWatches:
             informers[name] = self._objects[kind]
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
+    def may_have(self, kind: Kind, key: str, uid: str) -> bool:
+        """Whether an object of this kind, key (`namespace/name`) and uid exists, or that is not known."""
+        informer = next((one for each, one in self._objects.items() if _name(each) == _name(kind)), None)
+        if informer is None or not informer.synced.is_set():
+            return True
+        return informer.uid_of(key) == uid
+
     def unlisted(self) -> frozenset[Kind]:
         """Return the kinds that Sluice is not permitted to list, or that the API server fails to list."""
         return frozenset(kind for kind, informer in self._objects.items() if self._cannot_list(kind, informer))
@@ -313,3 +320,7 @@ class ClusterWatches:
             return claimed is not None and rendered_owner(kind, obj, claimed) != ""
         except Exception:  # noqa: BLE001  the leader then processes the object, and reports the error
             return True
+
+
+def _name(kind: Kind) -> tuple[str, str]:
+    return kind.group, kind.kind

@@ -8,11 +8,14 @@ of these objects and they rarely change, so they are cached whole. The queue obj
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.learned import with_learned
 from admission.kinds.devices import Inventory
+from admission.kinds.dispatched import is_dispatched, without_status
 from admission.kinds.limits import NamespaceContext
+from admission.model import sentences
 from admission.model.devices import DeviceRules
 from admission.model.errors import Misconfigured
 from admission.model.queues import (
@@ -52,6 +55,10 @@ class Context:
         self.devices = devices or Inventory(DeviceRules())
         self.cluster = LOCAL
         """Name of the cluster of these objects."""
+        self.targets: tuple[str, ...] = ()
+        """Names of the clusters that workloads can be dispatched to now, in order."""
+        self._dispatching: set[str] = set()
+        """Names of the ClusterQueues that dispatch."""
         self.closed = ""
         """Message why nothing is started in the cluster; empty: it is open."""
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
@@ -95,6 +102,7 @@ class Context:
                 self.provisioning_configs[obj.name] = obj.spec
             case ClusterQueue():
                 strategy = obj.spec.admission_checks_strategy
+                (self._dispatching.discard if obj.spec.dispatch is None else self._dispatching.add)(obj.name)
                 self.check_rules[obj.name] = () if strategy is None else strategy.admission_checks
                 self._put_time_limits(obj)
             case LocalQueue():
@@ -117,6 +125,7 @@ class Context:
         self.check_rules.clear()
         self.provisioned_checks.clear()
         self.provisioning_configs.clear()
+        self._dispatching.clear()
         self._cluster_queues.clear()
         self._time_limits.clear()
 
@@ -133,12 +142,23 @@ class Context:
                 self.provisioning_configs.pop(name, None)
             case ClusterQueue.kind:
                 self.check_rules.pop(name, None)
+                self._dispatching.discard(name)
                 self._time_limits.pop((namespace, name), None)
             case LocalQueue.kind:
                 self._cluster_queues.pop((namespace, name), None)
                 self._time_limits.pop((namespace, name), None)
             case _:
                 pass
+
+    def dispatches(self, namespace: str, name: str) -> bool:
+        """Whether a LocalQueue leads to a ClusterQueue that dispatches. Without a namespace: that ClusterQueue."""
+        cluster_queue = self._cluster_queues.get((namespace, name), "") if namespace else name
+        return cluster_queue in self._dispatching
+
+    @property
+    def dispatches_any(self) -> bool:
+        """Whether there is a ClusterQueue that dispatches."""
+        return bool(self._dispatching)
 
     def time_limits(self, namespace: str, name: str) -> tuple[tuple[str, TimeLimits], ...]:
         """Return the time limits of a LocalQueue and of its ClusterQueue, with their kinds and names, where they exist.
@@ -226,7 +246,7 @@ class Reading:
     workload: Workload
     fault: str = ""
     closed: str = ""
-    """Message why nothing is started in its cluster; else empty."""
+    """Message why nothing is started in its cluster, or in those that it may be dispatched to; else empty."""
 
 
 def read(
@@ -238,17 +258,23 @@ def read(
     former: Workload | None = None,
     known: Workload | None = None,
     moved_to: str | None = None,
+    barred: Mapping[str, tuple[float, str]] = MappingProxyType({}),
 ) -> Reading:
     """Return the workload of an object that names a queue; `known` itself if the object still requests the same.
 
     `former`: as it was before, with what was learned from its pods. `moved_to`: the LocalQueue to which an admin has
-    moved it, whose time limits apply.
+    moved it, whose time limits apply. `barred`: clusters that it is not dispatched to now, with the messages why.
     """
     pod_sets: tuple[PodSet, ...] = ()
     priority = 0
     fault = ""
     max_seconds = seen.max_seconds
+    clusters: tuple[str, ...] = ()
+    closed = context.closed
     try:
+        if is_dispatched(seen.kind, obj):
+            obj = without_status(seen.kind, obj)
+            clusters, closed = _destinations(context, seen.namespace, moved_to or seen.queue, barred)
         pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
         pod_sets = context.devices.charged(pod_sets, seen.namespace)
         pod_sets = pod_sets if former is None else with_learned(pod_sets, former.pod_sets)
@@ -256,8 +282,8 @@ def read(
         max_seconds = context.max_seconds(max_seconds, seen.namespace, moved_to or seen.queue)
     except Misconfigured as error:
         fault = str(error)
-    if known is not None and _matches(known, seen, pod_sets, priority, max_seconds):
-        return Reading(known, fault, context.closed)
+    if known is not None and known.clusters == clusters and _matches(known, seen, pod_sets, priority, max_seconds):
+        return Reading(known, fault, closed)
     workload = Workload(
         uid=seen.uid,
         namespace=seen.namespace,
@@ -274,8 +300,26 @@ def read(
         terms=seen.terms,
         cluster=context.cluster,
         groups=seen.groups,
+        clusters=clusters,
     )
-    return Reading(workload, fault, context.closed)
+    return Reading(workload, fault, closed)
+
+
+def _destinations(
+    context: Context, namespace: str, queue: str, barred: Mapping[str, tuple[float, str]]
+) -> tuple[tuple[str, ...], str]:
+    """Return the clusters that a workload may be dispatched to, and the message why there is none.
+
+    Raises Misconfigured if it can never be dispatched as it is.
+    """
+    if context.cluster != LOCAL:
+        raise Misconfigured(sentences.dispatched_from(LOCAL))
+    if not context.dispatches(namespace, queue):
+        raise Misconfigured(sentences.not_dispatching(queue))
+    clusters = tuple(name for name in context.targets if name not in barred)
+    if clusters:
+        return clusters, ""
+    return (), sentences.no_destination([message for _, message in barred.values()])
 
 
 def _matches(

@@ -71,6 +71,21 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAnswered:
+    """A request about the copy of a dispatched workload was answered: `result` is the copy, or the error."""
+
+    uid: str
+    """Uid of the workload."""
+    cluster: str
+    """The cluster of the copy."""
+    verb: str
+    """`create`, `get`, or `delete`."""
+    result: dict[str, Any] | ClusterError
+    copy: str = ""
+    """Uid of the copy that is to be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """A delay is over, after which an object is read again."""
 
@@ -166,6 +181,7 @@ Message: TypeAlias = (
     | ContextChanged
     | DevicesChanged
     | StepDone
+    | CopyAnswered
     | Due
     | PodsGone
     | PodsCounted

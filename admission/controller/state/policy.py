@@ -61,3 +61,5 @@ class Policy:
     devices: DeviceRules = field(default_factory=DeviceRules)
     failure_recovery: FailureRecoveryRules | None = None
     """None: pods on unreachable nodes are waited for."""
+    lost_timeout: float = 900.0
+    """Seconds after which what was dispatched to a lost cluster is queued again."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from admission.kinds.dispatched import without_status
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ class StartPatch:
 
         Raises Misconfigured if the workload cannot be started with them.
         """
-        body, original = seen.kind.start_patch(obj, admission, flavors, updates)
+        body, original = seen.kind.start_patch(without_status(seen.kind, obj), admission, flavors, updates)
+        if admission.cluster:  # a copy is started in its place, and nothing in the object is replaced
+            body, original = [], {}
         return cls(seen.resource_version, body, original)
 
 
@@ -122,6 +125,8 @@ class Tracked:
     """Names of pod sets that may have more pods than requested; only counting the pods shows when they are gone."""
     larger: Workload | None = None
     """The workload with more pods than it was admitted with, pending in the engine beside the admission; None: none."""
+    barred: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    """Clusters that it is not dispatched to for some time: until when (Unix time, s), and the message why."""
     larger_obstacle: str = ""
     """Message why `larger` cannot be admitted, other than quota in use by others; empty: nothing is known."""
 
@@ -147,8 +152,8 @@ class Tracked:
     def update_object(self, seen: Observed, obj: Object) -> None:
         """Process a newer version of the object."""
         before, self.seen, self.raw = self.seen, seen, packed(obj)
-        if seen.kind.ends_by_deletion:
-            self.unsettled = False  # a gated object of such a kind has never run
+        if seen.is_dispatched or seen.kind.ends_by_deletion:
+            self.unsettled = False  # its copy is deleted after its pods; a gated object of such a kind has never run
         elif not seen.suspended:
             self.unsettled = seen.stopped or not seen.started or not seen.kind.reports_pods
         elif not seen.kind.reports_pods:

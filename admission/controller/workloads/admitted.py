@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CheckAnswered,
         CheckRulesChanged,
         DeadlineReached,
+        DispatchFailed,
         Drained,
         NodesLost,
         PlacedAgain,
@@ -119,6 +120,15 @@ def nodes_lost(change: WorkloadChange, event: NodesLost, _: Environment) -> None
     """Evict a workload several of whose nodes have failed."""
     if change.tracked.record.state is State.ADMITTED:
         change.evict(reason=NODE_FAILURES, message=event.message)
+
+
+def dispatch_failed(change: WorkloadChange, event: DispatchFailed, _: Environment) -> None:
+    """Evict a workload from the cluster that it was dispatched to; another one may take it."""
+    tracked = change.tracked
+    if event.barred:
+        tracked.barred = {**tracked.barred, event.barred: (event.until, event.message)}
+    if tracked.record.state is State.ADMITTED:
+        change.evict(reason=event.reason, message=event.message)
 
 
 def drained(change: WorkloadChange, event: Drained, _: Environment) -> None:

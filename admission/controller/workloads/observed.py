@@ -70,6 +70,8 @@ def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environm
     """Process a version of the object. Idempotent; versions may be skipped, but none is older than the known one."""
     tracked, seen = change.tracked, event.seen
     before = (tracked.object or event.object) if may_be_edited(tracked, seen) else None
+    if tracked.barred:
+        tracked.barred = {name: bar for name, bar in tracked.barred.items() if bar[0] > change.now}
     tracked.update_object(seen, event.object)
     _update(change, seen, event.object, before, environment)
     # Otherwise it is pending and suspended, and no request is due.
@@ -79,6 +81,9 @@ def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environm
 def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: Environment) -> None:
     """Process the deletion of the object. Its pods may still exist, unless the object was a pod itself."""
     tracked, last = change.tracked, event.last
+    if tracked.record.admission is not None and tracked.record.admission.cluster:
+        _original_deleted(change)
+        return
     kind = environment.kinds.of(tracked.record.workload)
     is_pod = kind is not None and not kind.pods_label
     had_pods = not is_pod and (last is None or tracked.unsettled or last.active or not last.suspended)
@@ -104,6 +109,17 @@ def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: En
         change.evict(reason=DELETED, message=sentences.DELETED_WITH_PODS)
     tracked.wait = 0
     change.waits_for_pods = True
+
+
+def _original_deleted(change: WorkloadChange) -> None:
+    """Process the deletion of the object of a dispatched workload: it holds its quota until its copy is gone."""
+    tracked = change.tracked
+    tracked.seen = tracked.object = None
+    if tracked.record.state is State.ADMITTED:
+        change.evict(reason=DELETED, message=sentences.DELETED_WITH_PODS)
+    elif tracked.record.evict_reason != DELETED:
+        tracked.change(evict_reason=DELETED, message=sentences.DELETED_WITH_PODS)
+        change.write(message=sentences.DELETED_WITH_PODS)
 
 
 def _was_evicted_for_good(tracked: Tracked, last: Observed) -> Eviction | None:
@@ -199,7 +215,7 @@ def _finish(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
     A pod that was stopped by deletion reports a failure, which is none.
     """
     tracked = change.tracked
-    if tracked.holds_quota and not seen.kind.reports_pods:
+    if tracked.holds_quota and not (seen.kind.reports_pods or seen.is_dispatched):
         if tracked.finished_as is None:
             tracked.change(message=sentences.FINISHED_WITH_PODS)
             change.write_later()
@@ -225,11 +241,21 @@ def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environ
     has_late_start = _has_late_start(tracked, seen, obj)
     if has_late_start:
         on_hold, reason, message = True, PENDING_EVALUATION, sentences.START_CAME_LATE
+    if record.workload.clusters != reading.workload.clusters and on_hold == tracked.on_hold:
+        _update_destinations(change, reading.workload.clusters)
+        record = tracked.record
     is_same = reading.workload == record.workload and on_hold == tracked.on_hold and has_late_start == tracked.came_late
     if is_same and (not on_hold or message == record.message):
         return
     tracked.note_late_start(has_late_start)
     change.requeue(reading, on_hold=on_hold, reason=reason, message=message)
+
+
+def _update_destinations(change: WorkloadChange, clusters: tuple[str, ...]) -> None:
+    """Note to which clusters a pending workload may be dispatched now; nothing of that is stored."""
+    tracked = change.tracked
+    tracked.change(workload=replace(tracked.record.workload, clusters=clusters))
+    change.report_pending()
 
 
 def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
@@ -253,8 +279,9 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
     unordered = record.workload if tracked.order is None else None
     moved_to = None if tracked.order is None else tracked.order.local_queue
     reading = read(
-        environment.kinds, seen, obj, environment.context, former=record.workload, known=unordered, moved_to=moved_to
-    )
+        environment.kinds, seen, obj, environment.context,
+        former=record.workload, known=unordered, moved_to=moved_to, barred=tracked.barred,
+    )  # fmt: skip
     if tracked.own_priority is None or record.reason == MISCONFIGURED or _has_other_class(tracked, seen):
         tracked.own_priority = reading.workload.priority
     tracked.pod_class = seen.pod_priority_class

@@ -15,6 +15,7 @@ from admission.controller.workloads.transition import transition
 from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen, RequestsMeasured
 from admission.kinds.base import POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.dispatched import is_dispatched
 from admission.model.names import is_label_value
 from admission.store.records import DEQUEUED, State
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from admission.controller.state.leader_state import LeaderState, Registry
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_change import WorkloadChange
+    from admission.controller.workloads.dispatching import Dispatching
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.triggers import Trigger
@@ -41,11 +43,18 @@ class Reconciler:
     """
 
     def __init__(
-        self, state: LeaderState, environment: Environment, pod_waiter: PodWaiter, isolation: Isolation
+        self,
+        state: LeaderState,
+        environment: Environment,
+        pod_waiter: PodWaiter,
+        isolation: Isolation,
+        dispatching: Dispatching | None = None,
     ) -> None:
+        """`dispatching`: the workloads that run as copies elsewhere; None: this cluster is not the hub."""
         self.state = state
         self.environment = environment
         self.isolation = isolation
+        self.dispatching = dispatching
         policy = environment.pods_ready
         one_at_a_time = policy is not None and policy.block_admission
         self.readiness = Readiness(state.registry, one_at_a_time=one_at_a_time)
@@ -63,6 +72,8 @@ class Reconciler:
     def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object that is not part of another workload (see `Children`)."""
         seen = kind.observe(obj)
+        if self.dispatching is not None and is_dispatched(kind, obj):
+            seen = self.dispatching.observe(kind, obj, seen)
         registry = self.state.registry
         tracked = registry.get(seen.uid)
         if tracked is not None:
@@ -121,7 +132,7 @@ class Reconciler:
     def _measure(self, tracked: Tracked, *, finished: bool) -> None:
         """Have the requests of its first pods read after each start, unless that was long ago: of Jobs, of samples."""
         seen, record = tracked.seen, tracked.record
-        if seen is None or seen.kind.pods_label not in (WORKLOAD_UID, POD_OWNER):
+        if seen is None or seen.is_dispatched or seen.kind.pods_label not in (WORKLOAD_UID, POD_OWNER):
             return
         began = record.cleared_at
         if finished or record.state is not State.ADMITTED or began is None or record.admission is None:

@@ -65,6 +65,7 @@ class Requests:
         self._children = children
         self._groups = groups
         self._group_requests = group_requests
+        self._dispatching = reconciler.dispatching
         self._environment = reconciler.environment
         self._kinds = reconciler.environment.kinds
         self._state = reconciler.state
@@ -81,7 +82,7 @@ class Requests:
                 and tracked.record.state is State.EVICTING
                 and tracked.seen is not None
                 and tracked.raw is not None
-                and not self._sender.is_busy(uid)
+                and not self._is_busy(uid)
             ):
                 with self._isolated(uid):
                     if step_of(tracked, tracked.seen) is Step.RELEASE:
@@ -96,16 +97,21 @@ class Requests:
         dirty, self._state.dirty = self._state.dirty, {}
         for uid in dirty:
             tracked = self._state.registry.get(uid)
-            if tracked is None or tracked.seen is None or self._sender.is_busy(uid):
+            if tracked is None or tracked.seen is None or self._is_busy(uid):
                 continue
             try:
                 self._send(tracked, tracked.seen, step_of(tracked, tracked.seen))
             except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
                 self._reconciler.isolation.failed(uid, error)
 
+    def _is_busy(self, uid: str) -> bool:
+        return self._sender.is_busy(uid) or (self._dispatching is not None and self._dispatching.is_busy(uid))
+
     def _send(self, tracked: Tracked, seen: Observed, step: Step) -> None:
         if step is Step.RELEASE:
             self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
+        elif seen.is_dispatched and self._dispatching is not None:
+            self._dispatching.send(tracked)
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
         elif self._kinds.is_composed(tracked.record.workload) and step is Step.START:
@@ -209,6 +215,8 @@ class Requests:
                 self._groups.enqueue(tracked)  # other pods were created during the search for its pods
             else:
                 self._handle(tracked, ObjectDeleted(tracked.seen))
+                if self._dispatching is not None:
+                    self._dispatching.recheck(tracked.uid)
             return
         seen, obj = tracked.seen, tracked.object
         if seen is not None and obj is not None and self._is_refused(tracked, seen, obj, step, error):

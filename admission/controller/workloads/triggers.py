@@ -206,6 +206,17 @@ class KindUnlisted:
 
 
 @dataclass(frozen=True, slots=True)
+class DispatchFailed:
+    """The workload cannot run in the cluster that it was dispatched to, or not any more."""
+
+    reason: str
+    message: str
+    barred: str = ""
+    """The cluster, if it is not to be dispatched there again before `until` (Unix time, s)."""
+    until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlineReached:
     """`Tracked.deadline` is reached."""
 
@@ -238,5 +249,6 @@ Trigger: TypeAlias = (
     | ReasonChanged
     | LeftQueue
     | KindUnlisted
+    | DispatchFailed
     | DeadlineReached
 )

@@ -12,6 +12,7 @@ import orjson
 
 from admission.apimachinery.patches import merge_patch
 from admission.kinds import described, paths
+from admission.kinds.dispatched import is_dispatched
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, is_over, owner_reference
 
@@ -71,7 +72,7 @@ class AppWrapperController(Controller[tuple[str, str]]):
     async def sync(self, key: tuple[str, str]) -> None:
         """Take the next step: each writes the object or its status, or creates or deletes wrapped objects."""
         obj = self.local.get(_PLURAL, *key)
-        if obj is None or self._kind.is_managed_elsewhere(obj):
+        if obj is None or self._kind.is_managed_elsewhere(obj) or is_dispatched(self._kind, obj):
             return
         status = orjson.loads(orjson.dumps(obj.get("status") or {}))
         phase, suspended = status.get("phase", ""), obj["spec"].get("suspend") is True

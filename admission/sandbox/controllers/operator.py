@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from admission.kinds.dispatched import is_dispatched
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
 from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
@@ -162,7 +163,9 @@ class Operator(Controller[tuple[str, str]]):
     async def sync(self, key: tuple[str, str]) -> None:
         """Create, change and delete children, then update the status."""
         obj = self.local.get(self._plural, *key)
-        if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.is_managed_elsewhere(obj):
+        if obj is None or "deletionTimestamp" in obj["metadata"]:
+            return
+        if self._kind.is_managed_elsewhere(obj) or is_dispatched(self._kind, obj):
             return
         selector = self._description.selector
         there = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from admission.kinds.dispatched import is_dispatched
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, condition, controller_of, owner_reference
 
@@ -82,7 +83,7 @@ class RayOwnerController(Controller[tuple[str, str]]):
     async def sync(self, key: tuple[str, str]) -> None:
         """Take the next step: each writes the status, or creates or deletes children."""
         obj = self.local.get(self._plural, *key)
-        if obj is None or self._kind.is_managed_elsewhere(obj):
+        if obj is None or self._kind.is_managed_elsewhere(obj) or is_dispatched(self._kind, obj):
             return
         finalizers = obj["metadata"].get("finalizers") or []
         if "deletionTimestamp" in obj["metadata"]:

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0016"
+SCHEMA_VERSION = "0017"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -184,6 +184,7 @@ clusters = Table(
     Column("state", Text, nullable=False),
     Column("since", Instant, nullable=False),
     Column("message", Text, nullable=False),
+    Column("key", Text, comment="Secret that signs the copies sent there; NULL: there is none yet"),
     comment="Clusters that have joined, as the leader sees them",
 )
 
@@ -214,6 +215,7 @@ admissions = Table(
         JSON(none_as_null=True),
         comment="Domains of the pods, as Kueue's topologyAssignment; in one row of each pod set",
     ),
+    Column("cluster", Text, comment="Cluster that it is dispatched to; NULL: it runs in that of its object"),
     CheckConstraint("to_at >= from_at", name="no_negative_time"),
     CheckConstraint("(to_at IS NULL) = (end_reason IS NULL)", name="ended_with_reason"),
     Index("uq_admissions_open", "workload_uid", "pod_set", "resource", unique=True,

@@ -72,6 +72,7 @@ def _rows(
         "began_at": began,
         "from_revision": revision,
         "known_revision": known,
+        "cluster": begun.admission.cluster or None,
     }
     for assigned in begun.admission.pod_sets:
         # A pod set without requests has a row, too, with an empty resource: it records that the workload is admitted.

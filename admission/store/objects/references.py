@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from admission.model.errors import InvalidObject
 from admission.model.queues import (
@@ -86,7 +86,11 @@ def check_deletion(connection: Connection, obj: QueueObject) -> None:
                 _refuse(obj, model.kind, _dependants(connection, model, reference, obj.name))
     if isinstance(obj, Cluster):
         holding = workloads.c.state.in_((State.ADMITTED.value, State.EVICTING.value))
-        rows = connection.execute(_workloads().where(workloads.c.cluster == obj.name, holding))
+        dispatched = select(admissions.c.workload_uid).where(
+            admissions.c.to_at.is_(None), admissions.c.cluster == obj.name
+        )
+        here = or_(workloads.c.cluster == obj.name, workloads.c.uid.in_(dispatched))
+        rows = connection.execute(_workloads().where(here, holding))
         _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
         return
     columns = admissions.c

@@ -52,8 +52,8 @@ class _Assigned(NamedTuple):
     """The document of its domains, as in the database; empty: it has none."""
 
 
-_Held: TypeAlias = dict[str, tuple[str, dict[str, _Assigned]]]
-"""By uid: the ClusterQueue, and what each pod set holds, by its name."""
+_Held: TypeAlias = dict[str, tuple[str, dict[str, _Assigned], str | None]]
+"""By uid: the ClusterQueue, what each pod set holds, by its name, and the cluster that it is dispatched to, if any."""
 
 
 async def unfinished(
@@ -176,7 +176,7 @@ _OPEN_ROWS = (
     select(
         admissions.c.workload_uid, admissions.c.pod_set, admissions.c.resource, admissions.c.flavor,
         admissions.c.amount, admissions.c.count, admissions.c.cluster_queue,
-        type_coerce(admissions.c.topology, Text),
+        type_coerce(admissions.c.topology, Text), admissions.c.cluster,
     )
     .where(admissions.c.to_at.is_(None))
     .order_by(admissions.c.id)
@@ -194,8 +194,8 @@ def _held(connection: Connection, uids: list[str]) -> _Held:
 
 
 def _add_open_rows(found: _Held, rows: Iterable[Sequence[Any]]) -> None:
-    for uid, name, resource, flavor, amount, count, cluster_queue, topology in rows:
-        sets = found.setdefault(uid, (cluster_queue, {}))[1]
+    for uid, name, resource, flavor, amount, count, cluster_queue, topology, cluster in rows:
+        sets = found.setdefault(uid, (cluster_queue, {}, cluster))[1]
         flavors, usage, _, domains = sets.setdefault(name, _Assigned({}, {}, count, []))
         if topology is not None:
             domains.append(topology)
@@ -205,9 +205,9 @@ def _add_open_rows(found: _Held, rows: Iterable[Sequence[Any]]) -> None:
             flavors[intern(resource)] = intern(flavor)
 
 
-def _admission(held: tuple[str, dict[str, _Assigned]]) -> Admission:
-    queue, sets = held
-    return Admission(intern(queue), tuple(map(_assignment, sets.items())))
+def _admission(held: tuple[str, dict[str, _Assigned], str | None]) -> Admission:
+    queue, sets, cluster = held
+    return Admission(intern(queue), tuple(map(_assignment, sets.items())), cluster or "")
 
 
 def _assignment(item: tuple[str, _Assigned]) -> PodSetAssignment:
@@ -231,7 +231,7 @@ def _record_or_fault(
         # Without shape, eviction, and `original` if that is the broken one; positions as in `_record`.
         readable = [*row]
         readable[10], readable[20], readable[32] = "", None if _is_broken(original) else original, None
-        for assigned in held.get(uid, ("", {}))[1].values():
+        for assigned in held.get(uid, ("", {}, None))[1].values():
             assigned.topology.clear()
         message = clean(f"its row in the database cannot be read: {error!r}")
         return replace(_record(readable, {}, held), reason=MISCONFIGURED, message=message)

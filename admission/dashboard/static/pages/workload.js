@@ -38,7 +38,7 @@ export function WorkloadPage({ namespace, name }) {
             ...spec.podSets.map((podSet) => [`Pod set ${podSet.name}`, html`${count(podSet.count)} × <${Requests} requests=${Object.fromEntries(Object.entries(podSet.requests).map(([resource, quantity]) => [resource, amount(quantity)]))} />`]),
             ["ClusterQueue", queue && (rights.clusterQueues ? html`<a href=${queueLink(queue)}><bdi>${queue}</bdi></a>` : html`<bdi>${queue}</bdi>`)],
             ["LocalQueue", html`<a href=${localQueueLink(namespace, spec.queueName)}><bdi>${spec.queueName}</bdi></a>`],
-            ["Cluster", spec.cluster && html`<bdi>${spec.cluster}</bdi>`],
+            ["Cluster", (status.clusterName || spec.cluster) && html`<bdi>${status.clusterName || spec.cluster}</bdi>`],
             ["Priority", spec.priorityClassName ? html`${spec.priority} <span class="soft">(${spec.priorityClassName})</span>` : String(spec.priority)],
             ["Created", html`<${Time} at=${workload.metadata.creationTimestamp} />`],
             ["Evictions", status.requeueState?.count],

@@ -1,0 +1,179 @@
+"""Copies of dispatched workloads in one cluster, as last seen, and what is due for a workload that runs as a copy.
+
+    hub ──create copy──> unsuspend ──copy the status──> finished
+                 stop: suspend, delete the copy ──copy is gone──> release
+
+What is due is a pure function of the committed state, the object and the copy (`due`). It is level-based, like
+`lifecycle.next_step`: it may be evaluated again at any time, after any crash, and gives the same request until that has
+taken effect.
+
+| committed | copy            | object      | due      | why                                                      |
+| --------- | --------------- | ----------- | -------- | -------------------------------------------------------- |
+| any       | not known       | any         | nothing  | its cluster does not answer: it may run there            |
+| admitted  | none            | suspended   | CREATE   | its quota is committed, so it may run                    |
+| admitted  | none            | unsuspended | VANISHED | it was started: others have deleted the copy             |
+| admitted  | there           | suspended   | RESUME   | the second write of its start                            |
+| admitted  | there           | unsuspended | REPORT   | if the status of the copy is another one                 |
+| evicting  | unfinished      | any         | DELETE   | its quota is to be released, when the copy is gone       |
+| any       | finished        | unfinished  | REPORT   | it ends when its own status says so                      |
+| any       | unfinished      | finished    | DELETE   | others have written the status                           |
+| pending   | none            | unsuspended | SUSPEND  | it was unsuspended by others                             |
+| evicting  | none            | unsuspended | SUSPEND  | it is queued again as it was                             |
+| evicting  | none            | suspended   | REPORT   | if its status shows pods; then its quota is released     |
+| any       | there           | is deleted  | DELETE   |                                                          |
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import orjson
+
+from admission.controller.state.tracked import is_older, packed
+from admission.kinds.dispatched import ORIGIN, Origin, origin_of
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from admission.cluster.informer import Change
+    from admission.kinds.base import Kind, Object, Observed
+
+_REMEMBERED: Final = 10_000
+"""Deleted copies that are remembered at most: answers to their creation may be older than their deletion."""
+
+
+class Copy(NamedTuple):
+    """A copy as last seen."""
+
+    kind: Kind
+    origin: Origin
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    raw: bytes
+    """The object, serialised by `packed`."""
+    seen: Observed
+    """Its state."""
+
+    @property
+    def object(self) -> Object:
+        """The object, deserialised at each access."""
+        found: Object = orjson.loads(self.raw)
+        return found
+
+
+class Copies:
+    """The copies in one cluster that Sluice has made, by the uid of the object that each is a copy of.
+
+    They outlive the state of a leader, as watches do not report the same version twice.
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        """`changed`: called with the uid of an object whose copy has appeared, changed or gone."""
+        self.key = ""
+        """Signs the copies; empty: it is not known yet."""
+        self._changed = changed
+        self._found: dict[str, Copy] = {}
+        self._origins: dict[str, str] = {}
+        """Uid of a copy -> uid of the object that it is a copy of."""
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        """Uids of copies that were deleted."""
+
+    def __iter__(self) -> Iterator[Copy]:
+        return iter(tuple(self._found.values()))
+
+    def get(self, uid: str) -> Copy | None:
+        """Return the copy of an object; None: none was seen."""
+        return self._found.get(uid)
+
+    def observe(self, kind: Kind, change: Change) -> None:
+        """Process a change that a watch reports. Others than copies are ignored."""
+        obj = change.object
+        if change.type == "DELETED" or obj is None:
+            self.remove(change.uid)
+        elif change.uid in self._origins or ORIGIN in (obj["metadata"].get("labels") or ()):
+            self.put(kind, obj)
+
+    def put(self, kind: Kind, obj: Object) -> bool:
+        """Process a version of an object; return whether it is a copy."""
+        metadata = obj["metadata"]
+        uid, version = metadata["uid"], metadata["resourceVersion"]
+        known = self._found.get(self._origins.get(uid, ""))
+        # Whoever takes the label away from a copy does not take it away from its object.
+        origin = origin_of(kind, obj, self.key) or (None if known is None else known.origin)
+        if origin is None or uid in self._gone:
+            return False
+        if known is not None and known.version != version and is_older(version, known.version):
+            return True
+        former = self._found.get(origin.uid)
+        if former is not None and former.uid != uid:
+            self._origins.pop(former.uid, None)
+        self._origins[uid] = origin.uid
+        self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), kind.observe(obj))
+        self._changed(origin.uid)
+        return True
+
+    def remove(self, uid: str) -> None:
+        """Process that the copy with this uid is gone."""
+        if (origin := self._origins.pop(uid, None)) is None:
+            return
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)
+        if self._found[origin].uid == uid:
+            del self._found[origin]
+        self._changed(origin)
+
+
+class Due(Enum):
+    """What is due for a workload that runs as a copy."""
+
+    NOTHING = auto()
+    CREATE = auto()
+    """Create the copy, already started."""
+    DELETE = auto()
+    """Delete the copy, after its pods."""
+    RESUME = auto()
+    """Unsuspend the object."""
+    SUSPEND = auto()
+    """Suspend the object."""
+    REPORT = auto()
+    """Write the status of the copy to the object; without a copy, that of a suspended object."""
+    VANISHED = auto()
+    """Evict it: its copy was deleted."""
+
+
+def due(
+    state: State,
+    own: Observed,
+    copy: Observed | None,
+    *,
+    differs: bool,
+    certain: bool,
+    checks_pending: bool = False,
+) -> Due:
+    """Return what is due. `own`: the object by its own fields, `differs`: its status is not that of its copy.
+
+    `certain`: whether it is known that there is no other copy.
+    """
+    if copy is None and not certain:
+        return Due.NOTHING
+    if copy is not None and copy.finished is not None:
+        return Due.REPORT if differs else Due.NOTHING
+    if copy is not None and copy.deleting:
+        return Due.NOTHING
+    is_over = own.finished is not None or own.deleting
+    if state is State.ADMITTED and not checks_pending and not is_over:
+        if copy is None:
+            return Due.CREATE if own.suspended else Due.VANISHED
+        if own.suspended:
+            return Due.RESUME
+        return Due.REPORT if differs else Due.NOTHING
+    if copy is not None:
+        return Due.DELETE
+    if not (own.suspended or is_over):
+        return Due.SUSPEND
+    return Due.REPORT if differs and not is_over else Due.NOTHING

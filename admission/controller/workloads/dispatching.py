@@ -1,0 +1,366 @@
+"""Workloads of the hub that run as copies in other clusters: their state, and the requests that start and stop them.
+
+Requests about the object go through the hub's Sender, those about the copy through the Writer of its cluster; answers
+are messages of the hub's inbox. What is due is decided by `copies.due`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from admission.apimachinery.errors import PatchFailed
+from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from admission.cluster.writer import Creation, Deletion
+from admission.controller.state.inbox import CopyAnswered, Recheck
+from admission.controller.state.lifecycle import Step
+from admission.controller.workloads.copies import Due, due
+from admission.controller.workloads.observed import DELETED
+from admission.controller.workloads.plan import Write, reference
+from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, StartImpossible
+from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
+from admission.kinds.dispatched import Origin, attempt_of, copy_of, observed, status_patch, without_status
+from admission.model import sentences
+from admission.model.errors import ClusterError, Misconfigured
+from admission.model.text import clean
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from admission.cluster.client import Client
+    from admission.cluster.writer import Writer
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.leader_state import LeaderState
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.copies import Copies, Copy
+    from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.sender import Sender
+    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.registry import Kinds
+
+log = logging.getLogger(__name__)
+
+_PAUSE: Final = 5.0
+"""Seconds before a request about a copy that failed is repeated."""
+_BARRED: Final = 300.0
+"""Seconds for which a workload is not dispatched again to a cluster that has refused it."""
+_REFUSALS: Final = (Forbidden, Invalid, NotFound)
+"""Errors by which a cluster says that it will not have a copy as it is."""
+
+
+class Target(Protocol):
+    """A cluster that workloads are dispatched to."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kinds in the versions that it serves."""
+
+    @property
+    def client(self) -> Client:
+        """Its client."""
+
+    @property
+    def writer(self) -> Writer:
+        """Sends the changes there."""
+
+    @property
+    def copies(self) -> Copies:
+        """The copies that it has."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it has been lost for so long that what it runs is regarded as gone."""
+
+    def knows(self, kind: Kind) -> bool:
+        """Whether it is certain which objects of a kind it has."""
+
+
+class Dispatching:
+    """The dispatched workloads of one leader's state."""
+
+    def __init__(
+        self,
+        state: LeaderState,
+        sender: Sender,
+        inbox: Inbox,
+        *,
+        targets: Callable[[], Mapping[str, Target]],
+        exists: Callable[[Kind, str, str], bool],
+    ) -> None:
+        """`targets`: returns the clusters other than the hub, by name.
+
+        `exists`: whether an object of a kind, key (`namespace/name`) and uid may exist in the hub.
+        """
+        self._state = state
+        self._sender = sender
+        self._inbox = inbox
+        self._targets = targets
+        self._exists = exists
+        self._reconciler: Reconciler
+        self._under_way: set[str] = set()
+        """Uids of workloads about whose copy a request is under way."""
+        self._unsure: set[str] = set()
+        """Uids of workloads whose copy may exist, as the answer to its creation did not arrive."""
+        self._reported: dict[str, tuple[str, str]] = {}
+        """By uid, the version of the copy whose status was last written, and that of the object before."""
+        self._purged: set[str] = set()
+        """Uids of copies that are being deleted, because nobody needs them."""
+
+    def begin(self, reconciler: Reconciler) -> None:
+        """Use this reconciler; called once, before anything else."""
+        self._reconciler = reconciler
+
+    def is_busy(self, uid: str) -> bool:
+        """Whether a request about a copy is under way, so that nothing else is due for its workload."""
+        return uid in self._under_way
+
+    # --- state
+
+    def observe(self, kind: Kind, obj: Object, seen: Observed) -> Observed:
+        """Return the state of an object that is dispatched, with that of its copy."""
+        tracked = self._state.registry.get(seen.uid)
+        copy, certain = (None, True) if tracked is None else self._copy(tracked, kind)
+        return observed(kind, obj, seen, None if copy is None else copy.seen, certain=certain)
+
+    def _target(self, tracked: Tracked) -> Target | None:
+        """Return the cluster that a workload is dispatched to; None: it has left, or it is dispatched to none."""
+        admission = tracked.record.admission
+        return None if admission is None else self._targets().get(admission.cluster)
+
+    def _copy(self, tracked: Tracked, kind: Kind) -> tuple[Copy | None, bool]:
+        """Return the copy of a workload, and whether it is certain that there is no other one."""
+        admission = tracked.record.admission
+        if admission is None or not admission.cluster:
+            return None, True
+        target = self._target(tracked)
+        if target is None:
+            return None, False
+        if target.given_up:
+            return None, True
+        copy = target.copies.get(tracked.uid)
+        if copy is not None and _is_of(copy, tracked):
+            return copy, True
+        return None, copy is None and tracked.uid not in self._unsure and target.knows(kind)
+
+    def unwanted(self, target: Target) -> list[Copy]:
+        """Return the copies in a cluster that no workload needs any more."""
+        return [copy for copy in target.copies if not self._is_wanted(target, copy)]
+
+    def _is_wanted(self, target: Target, copy: Copy) -> bool:
+        tracked = self._state.registry.get(copy.origin.uid)
+        if tracked is not None:
+            admission = tracked.record.admission
+            is_here = admission is not None and admission.cluster == target.name and _is_of(copy, tracked)
+            return is_here and not target.given_up
+        # The copy of a finished workload stays as long as its object, so that the logs of its pods do.
+        seen = copy.seen
+        return seen.finished is not None and self._exists(copy.kind, seen.key, copy.origin.uid)
+
+    # --- requests
+
+    def send(self, tracked: Tracked) -> None:
+        """Send the request that is due for a dispatched workload, after its state was committed."""
+        seen, obj = tracked.seen, tracked.object
+        if seen is None or obj is None or self.is_busy(tracked.uid) or self._sender.is_busy(tracked.uid):
+            return
+        kind, target = seen.kind, self._target(tracked)
+        if tracked.uid in self._unsure and target is not None:
+            self._read(tracked, kind, target)
+            return
+        own = kind.observe(obj)
+        copy, certain = self._copy(tracked, kind)
+        patch = status_patch(kind, obj, None if copy is None else copy.object)
+        reported = "" if copy is None else copy.version, own.resource_version
+        step = due(
+            tracked.record.state,
+            own,
+            None if copy is None else copy.seen,
+            differs=bool(patch) and self._reported.get(tracked.uid) != reported,
+            certain=certain,
+            checks_pending=tracked.record.checks_pending,
+        )
+        if step not in (Due.NOTHING, Due.VANISHED):
+            log.debug("%s: %s", tracked.record.workload.key, step.name)
+        match step:
+            case Due.CREATE if target is not None:
+                self._create(tracked, kind, obj, target)
+            case Due.DELETE if target is not None and copy is not None:
+                self._delete(tracked.uid, target, copy)
+            case Due.RESUME:
+                self._sender.send(Step.START, Write(reference(tracked.record.workload), kind.resume_patch(obj)))
+            case Due.SUSPEND if kind.suspension is not None:
+                stop = kind.suspension.stop_patch(obj)
+                self._sender.send(Step.STOP, Write(reference(tracked.record.workload), stop))
+            case Due.REPORT:
+                self._reported[tracked.uid] = reported
+                self._sender.send(Step.WAIT, Write(reference(tracked.record.workload), patch, "status"))
+            case Due.VANISHED if target is not None:
+                self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
+            case _:
+                pass
+
+    def _create(self, tracked: Tracked, kind: Kind, obj: Object, target: Target) -> None:
+        record = tracked.record
+        assert record.admission is not None, record
+        assert record.admitted_at is not None, record
+        there = target.kinds.get(kind.group, kind.kind)
+        if there is None or (kind.is_custom and not target.kinds.is_served(kind.group, kind.kind)):
+            self._refused(tracked, target.name, f"it does not serve {kind.plural}.{kind.group}")
+            return
+        flavors = self._reconciler.environment.context.flavors
+        origin = Origin(tracked.uid, attempt_of(record.admitted_at))
+        try:
+            start, _ = kind.start_patch(without_status(kind, obj), record.admission, flavors, tracked.updates)
+            version = target.kinds.api_version(there)
+            copy = copy_of(kind, obj, start, origin, api_version=version, key=target.copies.key)
+        except (Misconfigured, PatchFailed) as error:
+            self._handle(tracked, StartImpossible(kind.observe(obj).generation, str(error)))
+            return
+        workload = record.workload
+        path = target.kinds.path(there, workload.namespace, workload.name).rpartition("/")[0]
+        self._under_way.add(tracked.uid)
+        target.writer.submit(Creation(path, copy), partial(self._answer, tracked.uid, target.name, "create", ""))
+
+    def _delete(self, uid: str, target: Target, copy: Copy) -> None:
+        self._under_way.add(uid)
+        target.writer.submit(_deletion(target, copy), partial(self._answer, uid, target.name, "delete", copy.uid))
+
+    def _answer(self, uid: str, cluster: str, verb: str, copy: str, result: Object | ClusterError) -> None:
+        self._inbox.put(CopyAnswered(uid, cluster, verb, result, copy))
+
+    def _read(self, tracked: Tracked, kind: Kind, target: Target) -> None:
+        """Read the object that has, or would have, the name of a copy."""
+        workload = tracked.record.workload
+        there = target.kinds.get(kind.group, kind.kind) or kind
+        path = target.kinds.path(there, workload.namespace, workload.name)
+        self._under_way.add(tracked.uid)
+
+        async def read() -> None:
+            try:
+                result: Object | ClusterError = await target.client.get(path)
+            except ClusterError as error:
+                result = error
+            self._answer(tracked.uid, target.name, "get", "", result)
+
+        self._sender.run(read())
+
+    def answered(self, message: CopyAnswered) -> None:
+        """Process the answer to a request about a copy."""
+        uid, result = message.uid, message.result
+        if uid not in self._under_way:
+            return  # it was asked for before the state was loaded from the database
+        self._under_way.discard(uid)
+        target, tracked = self._targets().get(message.cluster), self._state.registry.get(uid)
+        if target is None or tracked is None or tracked.seen is None:
+            self._inbox.put(Recheck(uid))
+            return
+        kind = target.kinds.get(tracked.seen.kind.group, tracked.seen.kind.kind)
+        if isinstance(result, NotFound) and message.verb in ("get", "delete"):
+            self._unsure.discard(uid)
+            target.copies.remove(message.copy)
+        elif isinstance(result, AlreadyExists) and message.verb == "create":
+            self._read(tracked, tracked.seen.kind, target)
+            return
+        elif isinstance(result, _REFUSALS) and message.verb == "create":
+            self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
+        elif isinstance(result, ClusterError):
+            log.warning("cannot %s the copy of %s in %s: %s", message.verb, tracked.record.workload.key,
+                        target.name, result)  # fmt: skip
+            if message.verb == "create":
+                self._unsure.add(uid)
+            self._sender.pause(uid, random.uniform(0.5, 1.0) * _PAUSE)
+            return
+        elif message.verb in ("create", "get") and kind is not None:
+            self._unsure.discard(uid)
+            if not target.copies.put(kind, result) and message.verb == "get":
+                self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
+        self._inbox.put(Recheck(uid))
+
+    def _refused(self, tracked: Tracked, cluster: str, cause: str, *, whole: bool = False) -> None:
+        """Evict a workload that its cluster does not accept; the others are tried for some time. `cause`: why."""
+        message = cause if whole else sentences.refused_in(cluster, cause)
+        self._fail(tracked, CLUSTER_REFUSED, message, barred=cluster)
+        self._sender.remind(tracked.uid, _BARRED + 1.0)
+
+    def _fail(self, tracked: Tracked, reason: str, message: str, *, barred: str = "") -> None:
+        log.warning("%s is evicted: %s", tracked.record.workload.key, message)
+        self._handle(tracked, DispatchFailed(reason, message, barred, self._state.clock() + _BARRED))
+
+    def _handle(self, tracked: Tracked, trigger: DispatchFailed | StartImpossible | LastPodEnded) -> None:
+        self._state.now = self._state.clock()
+        self._reconciler.handle(tracked, trigger)
+
+    # --- clusters that come and go
+
+    def recheck(self, uid: str) -> None:
+        """Delete the copies of an object that nobody needs, and release the quota of a deleted one without a copy."""
+        for target in self._targets().values():
+            copy = target.copies.get(uid)
+            if copy is not None and not self._is_wanted(target, copy):
+                self._purge(target, copy)
+        tracked = self._state.registry.get(uid)
+        if tracked is None:
+            self._reported.pop(uid, None)
+            return
+        record = tracked.record
+        is_deleted = record.state is State.EVICTING and record.evict_reason == DELETED and tracked.seen is None
+        kind = self._reconciler.environment.kinds.of(record.workload)
+        if not is_deleted or kind is None or self.is_busy(uid):
+            return
+        copy, certain = self._copy(tracked, kind)
+        to = self._target(tracked)
+        if copy is not None and to is not None:
+            self._purge(to, copy)
+        elif copy is None and certain and to is not None:
+            self._handle(tracked, LastPodEnded())
+
+    def _purge(self, target: Target, copy: Copy) -> None:
+        """Delete a copy that nobody needs."""
+        if copy.uid in self._purged or copy.seen.deleting or target.given_up:
+            return
+        log.info("deletes the copy of %s in %s: nobody needs it", copy.seen.key, target.name)
+        self._purged.add(copy.uid)
+        target.writer.submit(_deletion(target, copy), partial(self._purge_answered, target, copy))
+
+    def _purge_answered(self, target: Target, copy: Copy, result: Object | ClusterError) -> None:
+        self._purged.discard(copy.uid)
+        if isinstance(result, NotFound):
+            target.copies.remove(copy.uid)
+        elif isinstance(result, ClusterError):
+            log.warning("cannot delete the copy of %s in %s: %s", copy.seen.key, target.name, result)
+            asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
+
+    def target_changed(self, target: Target, minutes_lost: float) -> None:
+        """Look again at all that runs in a cluster, because it was lost, has come back, or is given up.
+
+        `minutes_lost`: for how long it may be lost before it is given up.
+        """
+        for tracked in list(self._state.registry):
+            admission = tracked.record.admission
+            if admission is None or admission.cluster != target.name:
+                continue
+            if target.given_up and tracked.record.state is State.ADMITTED:
+                self._fail(tracked, CLUSTER_LOST, sentences.cluster_lost(target.name, minutes_lost))
+            self._inbox.put(Recheck(tracked.uid))
+        for copy in target.copies:
+            self._inbox.put(Recheck(copy.origin.uid))
+
+
+def _is_of(copy: Copy, tracked: Tracked) -> bool:
+    """Whether a copy was made for the present admission of a workload."""
+    began = tracked.record.admitted_at
+    return began is not None and copy.origin.attempt == attempt_of(began)
+
+
+def _deletion(target: Target, copy: Copy) -> Deletion:
+    """Return the request that deletes a copy after its pods."""
+    path = target.kinds.path(target.kinds.get(copy.kind.group, copy.kind.kind) or copy.kind, *copy.seen.key.split("/"))
+    return Deletion(path, copy.uid, propagation="Foreground")

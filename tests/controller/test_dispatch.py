@@ -1,0 +1,253 @@
+"""Dispatch: Jobs that are created in `local` run as copies in the cluster of their flavors."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
+from other_clusters import cluster, other_cluster, state
+
+from admission.cluster.client import Client
+from admission.controller.clusters import Connection
+from admission.kinds import all_kinds
+from admission.store.audit_log import Author
+from admission.store.errors import Conflict
+
+DISPATCH = "sluice.dev/dispatch"
+
+
+def dispatched(name, *, managed_by=DISPATCH, **fields):
+    """A Job that runs in another cluster."""
+    manifest = job(name, **fields)
+    return {**manifest, "spec": {**manifest["spec"], "managedBy": managed_by}}
+
+
+class Clusters:
+    """The other clusters of a test, by the name of their Cluster objects."""
+
+    def __init__(self, others):
+        self.others = others
+
+    def join(self, cluster):
+        return Connection(Client.from_kubeconfig(self.others[cluster.name].kubeconfig), all_kinds(), None)
+
+    def __getattr__(self, name):
+        return self.others[name]
+
+
+@pytest.fixture
+async def clusters(tmp_path):
+    async with AsyncExitStack() as stack:
+        yield Clusters({name: await stack.enter_async_context(other_cluster(tmp_path, name)) for name in ("b", "c")})
+
+
+def in_clusters(name, *names):
+    return {**flavor(name), "spec": {**flavor()["spec"], **({"clusters": list(names)} if names else {})}}
+
+
+def queue(**quotas):
+    flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]} for name, cpu in quotas.items()]
+    return cluster_queue(resourceGroups=[{"coveredResources": ["cpu"], "flavors": flavors}], dispatch={})
+
+
+OBJECTS = (in_clusters("in-b", "b"), in_clusters("in-c", "c"), local_queue())
+
+
+@pytest.fixture
+async def hub(world, clusters):
+    """Sluice with a queue of 2 CPUs in b and 2 in c."""
+    await world.apply(*OBJECTS, queue(**{"in-b": "2", "in-c": "2"}), cluster("b"), cluster("c"))
+    await world.start(join=clusters.join)
+    await state(world, "Active", "b")
+    await state(world, "Active", "c")
+    return world
+
+
+def is_active(obj):
+    """Whether a Job in the hub is unsuspended, and shows the pods of its copy."""
+    return not obj["spec"]["suspend"] and bool((obj.get("status") or {}).get("active"))
+
+
+def names(other):
+    return {obj["metadata"]["name"] for obj in other.user.list("jobs")}
+
+
+async def none_left(world, other):
+    async def look():
+        return not other.user.list("jobs") and not other.user.list("pods")
+
+    await world.eventually(look)
+
+
+async def test_job_runs_as_a_copy_where_there_is_room_and_its_status_comes_back(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2", seconds=60))
+    copy = await clusters.b.job("one", runs)
+    assert copy["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
+    assert "managedBy" not in copy["spec"]
+    assert "sluice.dev/queue-name" not in copy["metadata"]["labels"]
+    original = await hub.job("one", is_active)
+    assert original["spec"]["template"]["spec"].get("nodeSelector") is None
+
+    await hub.submit(dispatched("two", cpu="2", seconds=1_000_000, managed_by="kueue.x-k8s.io/multikueue"))
+    await clusters.c.job("two", runs)
+    record = await hub.record("two", "admitted")
+    assert record.admission.cluster == "c"
+    await hub.submit(dispatched("three", cpu="1", seconds=60))
+    await hub.submit(dispatched("four", cpu="3"))
+    never = await hub.record("four", "pending", reason="ExceedsMaxQuota")
+    assert never.message.startswith("In b: Needs 3 CPU")
+
+    done = await hub.job("one", is_done)
+    assert done["status"]["succeeded"] == 1
+    assert done["status"]["startTime"] == copy["status"]["startTime"]
+    assert (await hub.record("one", "finished")).outcome == "Succeeded"
+    await clusters.b.job("three", is_done)
+    assert (await hub.record("three", "finished")).outcome == "Succeeded"
+    assert hub.user.list("pods") == []
+    assert names(clusters.b) == {"one", "three"}  # the logs of their pods are there
+    await hub.user.delete("jobs", "team-a", "one")
+    await hub.user.delete("jobs", "team-a", "three")
+    await none_left(hub, clusters.b)
+
+
+async def test_preempted_job_leaves_its_cluster_and_runs_elsewhere_later(hub, clusters):
+    rules = {"withinClusterQueue": "LowerPriority"}
+    high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100}
+    spec = queue(**{"in-b": "2", "in-c": "2"})["spec"]
+    await hub.apply(cluster_queue(**{**spec, "preemption": rules}), high)
+    await hub.submit(dispatched("low", cpu="2"))
+    first = await clusters.b.job("low", runs)
+    await hub.submit(dispatched("other", cpu="2"))
+    await clusters.c.job("other", runs)
+    urgent = dispatched("urgent", cpu="2", seconds=60)
+    urgent["metadata"]["labels"]["sluice.dev/priority-class"] = "high"
+    await hub.submit(urgent)
+    await hub.job("urgent", is_done)
+    assert {each.workload.name for each in [await hub.record("urgent", "finished")]} == {"urgent"}
+    again = await clusters.b.job("low", runs)  # where there is room again
+    gone = "b" if again["metadata"]["uid"] != first["metadata"]["uid"] else "c"
+    reasons = [reason for reason, _ in await hub.history("low" if gone == "b" else "other")]
+    assert "Preempted" in reasons
+    await hub.job("low", is_active)
+
+
+async def test_deleted_job_ends_its_copy_before_its_quota_is_free(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.b.job("one", runs)
+    await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+    assert (await hub.record("one", "finished")).outcome == "Deleted"
+    await none_left(hub, clusters.b)
+
+
+@pytest.mark.parametrize(
+    "moment", ["before the object is unsuspended", "while it runs", "after its object was deleted"]
+)
+async def test_end_of_sluice_loses_and_doubles_no_copy(hub, clusters, moment):
+    if moment == "before the object is unsuspended":
+        await hub.cut_off()
+        await hub.submit(dispatched("one", cpu="2", seconds=600))
+        copy = await clusters.b.job("one", runs)
+        await hub.end()
+        await hub.reconnect()
+    else:
+        await hub.submit(dispatched("one", cpu="2", seconds=600))
+        copy = await clusters.b.job("one", runs)
+        await hub.end()
+    if moment == "after its object was deleted":
+        await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+    await hub.start(join=clusters.join)
+    if moment == "after its object was deleted":
+        assert (await hub.record("one", "finished")).outcome == "Deleted"
+        await none_left(hub, clusters.b)
+        return
+    await hub.job("one", is_active)
+    assert (await clusters.b.job("one", runs))["metadata"]["uid"] == copy["metadata"]["uid"]
+    assert not clusters.c.user.list("jobs")
+
+
+async def test_copy_that_others_delete_is_made_again(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
+    again = await clusters.b.job("one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
+    assert again["spec"]["suspend"] is False
+    assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in await hub.history("one")
+
+
+async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):
+    await clusters.b.user.delete("namespaces", "", "team-a")
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.c.job("one", runs)
+    refusals = [message for reason, message in await hub.history("one") if reason == "ClusterRefused"]
+    assert refusals == ['The cluster b refuses it: namespaces "team-a" not found.']
+
+
+async def test_object_of_the_same_name_is_left_alone(hub, clusters):
+    await clusters.b.submit(job("one", queue=None, suspend=False))
+    theirs = await clusters.b.job("one", runs)
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.c.job("one", runs)
+    assert (await clusters.b.job("one", runs))["metadata"]["uid"] == theirs["metadata"]["uid"]
+    refusals = [message for reason, message in await hub.history("one") if reason == "ClusterRefused"]
+    assert refusals == ["The cluster b has another Job of its name, which Sluice has not created there."]
+
+
+async def test_label_of_origin_that_others_write_means_nothing(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    forged = job("forged", queue=None, suspend=False)
+    forged["metadata"] |= {key: copy["metadata"][key] for key in ("labels", "annotations")}
+    await clusters.b.submit(forged)
+    await clusters.b.job("forged", runs)
+    await clusters.b.user.patch("jobs", "team-a", "one", {"metadata": {"labels": {"sluice.dev/origin": None}}})
+    await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+    await hub.record("one", "finished")
+
+    async def look():
+        return names(clusters.b) == {"forged"}
+
+    await hub.eventually(look)
+
+
+async def test_cluster_is_not_removed_while_copies_run_there(hub, clusters):
+    await hub.apply(flavor(), queue(default="2"), *(in_clusters(name) for name in ("in-b", "in-c")))
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.b.job("one", runs)
+    with pytest.raises(Conflict, match='Cluster "b" is in use by workload team-a/one'):
+        await hub.leading.queues.delete("Cluster", "b", author=Author("test"))
+
+
+async def test_job_that_can_be_dispatched_nowhere_says_why(hub, clusters):
+    await hub.apply(cluster_queue(name="other"), local_queue(name="at-home", cluster_queue="other"))
+    await hub.submit(dispatched("one", queue="at-home"))
+    waiting = await hub.record("one", "pending", reason="Misconfigured")
+    assert "does not dispatch" in waiting.message
+    await clusters.b.submit(dispatched("two"))
+    waiting = await hub.record("two", "pending", reason="Misconfigured")
+    assert "only those in the cluster local do" in waiting.message
+    for name in ("b", "c"):
+        await hub.apply(cluster(name, state="Draining"))
+        await state(hub, "Draining", name)
+    await hub.submit(dispatched("three"))
+    await hub.record("three", "pending", reason="ClusterUnavailable")
+    await hub.apply(cluster("c"))
+    await clusters.c.job("three", runs)
+
+
+async def test_lost_cluster_is_given_up_and_what_it_still_runs_is_stopped_when_it_is_back(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.b.job("one", runs)
+    await hub.submit(dispatched("short", cpu="2", seconds=600))
+    clusters.b.cut()
+    await state(hub, "Lost", "b")
+    assert (await hub.record("one", "admitted")).admission.cluster == "b"
+    hub.pass_time(1000)
+    await hub.job("short", is_done)
+    await clusters.c.job("one", runs)
+    assert "ClusterLost" in [reason for reason, _ in await hub.history("one")]
+    clusters.b.mend()
+    await state(hub, "Active", "b")
+    await none_left(hub, clusters.b)
+    assert (await hub.record("one", "admitted")).admission.cluster == "c"
