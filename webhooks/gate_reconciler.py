@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from admission.cluster.desired import Outcome, reconcile
+from admission.cluster.desired import WriteOutcome, reconcile
 from admission.cluster.errors import BadAnswer, Forbidden, NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
@@ -91,9 +91,9 @@ class GateReconciler:
     async def ensure(self) -> bool:
         """Write the desired objects; return whether any changed. Raises ClusterError, PoliciesNotOffered."""
         served = await self._served_resources()
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, WriteOutcome] = {}
         for obj in self._desired(served):
-            if obj["kind"] == _WEBHOOKS and (Outcome.CHANGED in outcomes.values() or not self.is_leader()):
+            if obj["kind"] == _WEBHOOKS and (WriteOutcome.CHANGED in outcomes.values() or not self.is_leader()):
                 obj = await self._with_former_kinds(obj)
             name = f"{obj['kind']} {obj['metadata']['name']}"
             try:
@@ -106,8 +106,8 @@ class GateReconciler:
                 self.unlimited.add(name)
             else:
                 self.unlimited.discard(name)
-        self._log_switch({name for name, outcome in outcomes.items() if outcome is Outcome.SWITCHED_OFF})
-        return Outcome.CHANGED in outcomes.values()
+        self._log_switch({name for name, outcome in outcomes.items() if outcome is WriteOutcome.SWITCHED_OFF})
+        return WriteOutcome.CHANGED in outcomes.values()
 
     async def _with_former_kinds(self, configuration: Object) -> Object:
         """Return the webhook configuration with the entries of kinds that it gates now, and policies from now on.

@@ -45,11 +45,11 @@ from admission.api.resources.objective_report import ObjectiveReports
 from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.topology_report import TopologyReports
-from admission.api.resources.usage_reports import Reports
+from admission.api.resources.usage_reports import UsageReports
 from admission.api.resources.what_if import WhatIfs
 from admission.api.resources.workload_lookup import WorkloadLookup
 from admission.api.resources.workload_search import WorkloadSearch
-from admission.api.resources.workloads import Workloads
+from admission.api.resources.workloads import WorkloadHandlers
 from admission.api.watch.broadcast import Watches
 from admission.dashboard import add_dashboard
 from admission.serving import listener
@@ -164,7 +164,7 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
-    _add_reports(app, Reports(store, views), views, attention)
+    _add_reports(app, UsageReports(store, views), views, attention)
     app.router.add_get(f"{PREFIX}/reports/fairness", FairnessReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/objectives", ObjectiveReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
@@ -222,7 +222,7 @@ def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: 
     app.router.add_post(FINISH, sign_in.finish)
 
 
-def _add_reports(app: web.Application, reports: Reports, views: ClusterViews, attention: AttentionReport) -> None:
+def _add_reports(app: web.Application, reports: UsageReports, views: ClusterViews, attention: AttentionReport) -> None:
     app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
@@ -248,7 +248,7 @@ def _add_resources(
     """Add the routes of all resources and subresources of `admission.api.registry`."""
     watches, previews = Watches(store, now=now), Previews(engines)
     app.on_shutdown.append(lambda _: watches.close())
-    workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, lookup, now=now)
+    workloads = WorkloadHandlers(store, WORKLOADS, watches, previews, estimate_of, lookup, now=now)
     app.router.add_get("/session/workloads", WorkloadSearch(store, rights, workloads, now=now).get)
     explanations = Explanations(store, lookup, engines, estimate_of)
     calendars = Calendars(store, engines)
@@ -264,7 +264,7 @@ def _add_resources(
         ("workloads", "status", "patch"): workloads.patch_status,
     }
     for resource in RESOURCES:
-        verbs: Workloads | QueueObjects = workloads
+        verbs: WorkloadHandlers | QueueObjects = workloads
         if resource.model is not None:
             verbs = QueueObjects(store, resource, resource.model, watches, previews, now=now)
             histories = QueueObjectHistories(store, resource, verbs)

@@ -27,7 +27,7 @@ _OF_THE_SERVER = {"name", "namespace", "uid", "resourceVersion", "generation", "
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class FieldWriter:
     """The writer of a request: field manager, apiVersion of its fields, time of the write (RFC 3339)."""
 
     manager: str
@@ -51,7 +51,7 @@ class Writer:
 
 
 def updated(
-    entries: Iterable[Entry], before: Mapping[Path, Any], after: Mapping[Path, Any], writer: Writer
+    entries: Iterable[Entry], before: Mapping[Path, Any], after: Mapping[Path, Any], writer: FieldWriter
 ) -> list[Entry]:
     """Return the entries after an update (not an apply) of the values `before` to `after`.
 
@@ -73,7 +73,7 @@ def updated(
 
 
 def conflicts(
-    entries: Iterable[Entry], wanted: AbstractSet[Path], writer: Writer, *, differs: Callable[[Path], bool]
+    entries: Iterable[Entry], wanted: AbstractSet[Path], writer: FieldWriter, *, differs: Callable[[Path], bool]
 ) -> list[tuple[Path, Entry]]:
     """Return the fields that an apply of `wanted` would change although others own them, with the owner's entry.
 
@@ -105,7 +105,7 @@ def conflict_message(causes: list[dict[str, str]]) -> str:
 
 
 def applied(
-    entries: Iterable[Entry], wanted: AbstractSet[Path], taken: AbstractSet[Path], writer: Writer
+    entries: Iterable[Entry], wanted: AbstractSet[Path], taken: AbstractSet[Path], writer: FieldWriter
 ) -> tuple[list[Entry], list[Path]]:
     """Return the entries after an apply of `wanted` that takes the fields `taken` from others, and fields to remove.
 

@@ -135,7 +135,7 @@ _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing the output to a file: disk or quota full, file too large, I/O error."""
 
 
-class _Group(click.Group):
+class _LazyGroup(click.Group):
     """Click group that imports the called command only, and prints SluiceErrors as `error: MESSAGE`."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -262,7 +262,7 @@ def _print_options() -> None:
     click.echo(formatter.getvalue(), nl=False)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="sluice", message="sluice %(version)s", help="Print the version.")
 def main() -> None:
     """Sluice is a queue manager for Kubernetes batch jobs.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Access(Protocol):
+class ApiAccess(Protocol):
     """A server's address with credentials; `admission.cluster.credentials.Access` implements it, too."""
 
     @property
@@ -43,7 +43,7 @@ class Access(Protocol):
 class Endpoint:
     """An API endpoint of Sluice: connection parameters, and texts for messages about it."""
 
-    access: Access
+    access: ApiAccess
     tls: ssl.SSLContext | None
     """None for plain HTTP."""
     where: str

@@ -16,7 +16,7 @@ SWITCHED_OFF: Final = "sluice.dev/gate-off"
 """Annotation of an object that an admin has disabled in an emergency; its value is the original configuration."""
 
 
-class Outcome(Enum):
+class WriteOutcome(Enum):
     """Outcome of `reconcile` for one object."""
 
     UNCHANGED = "as desired"
@@ -26,12 +26,12 @@ class Outcome(Enum):
 
 async def ensure(client: Client, collection: str, desired: Object) -> bool:
     """Reconcile an object; return whether it was created or patched. Raises ClusterError."""
-    return await reconcile(client, collection, desired) is Outcome.CHANGED
+    return await reconcile(client, collection, desired) is WriteOutcome.CHANGED
 
 
 async def reconcile(
     client: Client, collection: str, desired: Object, *, is_ours: Callable[[Object], bool] = lambda _: True
-) -> Outcome:
+) -> WriteOutcome:
     """Create the object `desired` in `collection`, or patch the existing one if it differs.
 
     An object with the annotation SWITCHED_OFF is left unchanged. Raises ClusterError, and NameTaken for an existing
@@ -46,20 +46,20 @@ async def reconcile(
         except AlreadyExists:  # another replica was faster; it may be of another version of Sluice
             present = await client.get(path)
         else:
-            return Outcome.CHANGED
+            return WriteOutcome.CHANGED
     if not is_ours(present):
         raise NameTaken(
             f"{desired['kind']} {desired['metadata']['name']} exists already, and is not Sluice's: delete it"
         )
     if SWITCHED_OFF in (present["metadata"].get("annotations") or {}):
-        return Outcome.SWITCHED_OFF
+        return WriteOutcome.SWITCHED_OFF
     if _covers(present, desired):
-        return Outcome.UNCHANGED
+        return WriteOutcome.UNCHANGED
     labels = {"metadata": {"labels": desired["metadata"].get("labels", {})}}
     await client.patch(
         path, labels | {key: desired[key] for key in desired.keys() - {"apiVersion", "kind", "metadata"}}
     )
-    return Outcome.CHANGED
+    return WriteOutcome.CHANGED
 
 
 def _covers(present: Any, desired: Any) -> bool:

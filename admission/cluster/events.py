@@ -55,7 +55,7 @@ _POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ObjectReference:
     """The object that an event is about (`regarding`)."""
 
     api_version: str
@@ -100,7 +100,7 @@ class EventRecorder:
 
     def record(
         self,
-        regarding: Reference,
+        regarding: ObjectReference,
         *,
         reason: str,
         action: str,
@@ -168,7 +168,7 @@ class EventRecorder:
             self._queue.task_done()
             await self._sleep(IN_FLIGHT / (PER_SECOND_BUSY if self._busy() else PER_SECOND))
 
-    def _event(self, regarding: Reference, at: float, kind: str, reason: str, action: str, note: str) -> Object:
+    def _event(self, regarding: ObjectReference, at: float, kind: str, reason: str, action: str, note: str) -> Object:
         # Named as by client-go, plus a counter, because several events may have the same timestamp.
         name = f"{regarding.name[:220]}.{int(at * 1e9):x}{next(self._numbers) & 0xFFFF:04x}"
         return {
@@ -186,7 +186,7 @@ class EventRecorder:
         }
 
 
-def _reference(reference: Reference) -> Object:
+def _reference(reference: ObjectReference) -> Object:
     fields = {
         "apiVersion": reference.api_version,
         "kind": reference.kind,

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from admission.kinds import mcad, paths, ray
-from admission.kinds.children import Child
+from admission.kinds.children import SpecifiedChild
 from admission.kinds.places import Place
 from admission.model import child_sentences
 from admission.model.errors import Misconfigured
@@ -82,7 +82,7 @@ def cautions(obj: Object) -> list[str]:
     ]
 
 
-def wrapped(places_of: PlacesOf, obj: Object) -> Iterator[Child]:
+def wrapped(places_of: PlacesOf, obj: Object) -> Iterator[SpecifiedChild]:
     """Yield the objects that its components are, as children."""
     if mcad.is_legacy(obj):
         yield from mcad.wrapped(obj)
@@ -94,7 +94,7 @@ def wrapped(places_of: PlacesOf, obj: Object) -> Iterator[Child]:
         name = (template.get("metadata") or {}).get("name")
         if isinstance(name, str):
             group = str(template.get("apiVersion", "")).rpartition("/")[0]
-            yield Child(group, str(template.get("kind", "")), name, "", 0, pod_sets)
+            yield SpecifiedChild(group, str(template.get("kind", "")), name, "", 0, pod_sets)
 
 
 def _pod_sets(places_of: PlacesOf, component: Any, number: int) -> Iterator[_PodSet]:

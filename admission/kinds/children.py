@@ -59,7 +59,7 @@ class Part(Enum):
     CURRENT = "as the owner's controller would create it now"
 
 
-class Child(NamedTuple):
+class SpecifiedChild(NamedTuple):
     """A child that an owner specifies, or several whose names differ only in a number."""
 
     group: str
@@ -125,7 +125,7 @@ def rendered_owner(kind: Kind, obj: Object, claimed: ClaimedOwner) -> str:
 
 def specified(
     forms: Iterable[ChildForm], owner: Object, places: Sequence[Place], made: tuple[str, str], known: str
-) -> list[Child]:
+) -> list[SpecifiedChild]:
     """Return all children that an object specifies.
 
     `known`: name of a child of the group and kind `made` that it had before; it is one still if the object names none
@@ -142,14 +142,14 @@ def specified(
     return found
 
 
-def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterator[Child]:
+def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterator[SpecifiedChild]:
     """Yield all children of a form that an object specifies; `places` are the object's pod sets."""
     every = tuple(range(len(places)))
     of_one = tuple(number for number in every if places[number].name == form.pod_set) if form.pod_set else every
     if form.name_from:
         for found in paths.find(owner, form.name_from):
             if isinstance(found.value, str):
-                yield Child(form.group, form.kind, found.value, "", 0, of_one)
+                yield SpecifiedChild(form.group, form.kind, found.value, "", 0, of_one)
         return
     pattern = form.name.replace(OWNER, owner["metadata"]["name"])
     if POD_SET not in pattern:
@@ -161,13 +161,13 @@ def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterato
         yield _child(form, pattern.replace(POD_SET, place.name), place.pods // place.pods_per_copy, (number,))
 
 
-def _child(form: ChildForm, name: str, copies: int, pod_sets: tuple[int, ...]) -> Child:
+def _child(form: ChildForm, name: str, copies: int, pod_sets: tuple[int, ...]) -> SpecifiedChild:
     before, numbered, after = name.partition(NUMBER)
-    return Child(form.group, form.kind, before, after, copies if numbered else 0, pod_sets)
+    return SpecifiedChild(form.group, form.kind, before, after, copies if numbered else 0, pod_sets)
 
 
 def find_part(
-    expected: Iterable[Child],
+    expected: Iterable[SpecifiedChild],
     owner_pods: Sequence[tuple[Place, Object]],
     child_kind: Kind,
     child: Object,

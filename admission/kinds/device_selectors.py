@@ -66,7 +66,7 @@ class Device:
         return self._context
 
 
-class Selector:
+class DeviceSelector:
     """A compiled expression."""
 
     def __init__(self, text: str) -> None:
@@ -97,9 +97,9 @@ class Selector:
 
 
 @lru_cache(maxsize=1024)
-def selector(text: str) -> Selector:
+def selector(text: str) -> DeviceSelector:
     """Return the compiled expression. Raises SelectorError."""
-    return Selector(text)
+    return DeviceSelector(text)
 
 
 def qualified(name: str, driver: str) -> str:

@@ -56,7 +56,7 @@ class Claimed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DeviceChange:
     """What a change of the inventory affects."""
 
     claims: frozenset[Claimed] = frozenset()
@@ -109,7 +109,7 @@ class Inventory:
 
     # --- what the cluster has
 
-    def update(self, plural: str, key: str, obj: Mapping[str, Any] | None) -> Change:
+    def update(self, plural: str, key: str, obj: Mapping[str, Any] | None) -> DeviceChange:
         """Process an object that was added or changed (None: deleted), and return what that affects."""
         match plural:
             case "deviceclasses":
@@ -119,47 +119,47 @@ class Inventory:
             case _:
                 return self._update_claim(plural, key, obj)
 
-    def _update_claim(self, plural: str, key: str, obj: Mapping[str, Any] | None) -> Change:
+    def _update_claim(self, plural: str, key: str, obj: Mapping[str, Any] | None) -> DeviceChange:
         namespace, _, name = key.partition("/")
         claimed = Claimed(namespace, ClaimReference(name, plural == TEMPLATES))
         spec: Mapping[str, Any] | None = None
         if obj is not None and not _is_made_for_pod(obj):
             spec = obj["spec"].get("spec") or {} if plural == TEMPLATES else obj["spec"]
         if self._specs.get(claimed) == spec:
-            return Change()
+            return DeviceChange()
         if spec is None:
             del self._specs[claimed]
         else:
             self._specs[claimed] = spec
         self._known.clear()
-        return Change(frozenset((claimed,)))
+        return DeviceChange(frozenset((claimed,)))
 
-    def _update_class(self, name: str, obj: Mapping[str, Any] | None) -> Change:
+    def _update_class(self, name: str, obj: Mapping[str, Any] | None) -> DeviceChange:
         if obj is None:
             self._classes.pop(name, None)
         else:
             known = {"metadata": {"name": name, "creationTimestamp": obj["metadata"].get("creationTimestamp") or ""}}
             known["spec"] = obj.get("spec") or {}
             if self._classes.get(name) == known:
-                return Change()
+                return DeviceChange()
             self._classes[name] = known
         self._backed = _backed(self._classes.values())
         self._known.clear()
-        return Change(everything=True)
+        return DeviceChange(everything=True)
 
-    def _update_slice(self, name: str, obj: Mapping[str, Any] | None) -> Change:
+    def _update_slice(self, name: str, obj: Mapping[str, Any] | None) -> DeviceChange:
         former = self._slices.get(name)
         if obj is None:
             self._slices.pop(name, None)
         elif former is not None and former.spec == obj["spec"]:
-            return Change()
+            return DeviceChange()
         else:
             self._slices[name] = _Slice(obj["spec"])
         self._pools = None
         if not self._needs_slices:
-            return Change()
+            return DeviceChange()
         self._known.clear()
-        return Change(everything=True)
+        return DeviceChange(everything=True)
 
     # --- what pods request
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from admission.kinds.base import Object
-    from admission.kinds.children import Child, ChildForm
+    from admission.kinds.children import ChildForm, SpecifiedChild
     from admission.kinds.gates import Gate, SuspendField
     from admission.kinds.paths import Path
     from admission.kinds.places import Place, PodSetForm
@@ -50,7 +50,7 @@ class Form:
     """Function that returns the pod sets, where paths do not suffice."""
     added: Callable[[Object, Place], Place] | None = None
     """Function that returns a pod set with the containers that its operator adds."""
-    wrapped: Callable[[Object], Iterable[Child]] | None = None
+    wrapped: Callable[[Object], Iterable[SpecifiedChild]] | None = None
     """Function that returns the children, where the object itself contains them, of any kind."""
     most_pods: Path = ()
     """Path of the field with the maximum number of pods at a time, where no other field decides this."""

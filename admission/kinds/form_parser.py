@@ -32,14 +32,14 @@ _PREDICATES = ("condition", "status", "path", "in", "notIn", "above", "sum", "re
 
 def parse_form(document: Any, *, where: str = "") -> Form:
     """Return the form that a document describes. Raises InvalidObject, with the path of each fault after `where`."""
-    reader = _Reader(where)
+    reader = _FormReader(where)
     form = reader.form(document)
     if reader.faults or form is None:
         raise InvalidObject(reader.faults, subject="the description of a kind")
     return form
 
 
-class _Reader:
+class _FormReader:
     """Reads one document and collects its faults."""
 
     def __init__(self, where: str) -> None:

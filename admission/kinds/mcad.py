@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.kinds import paths
-from admission.kinds.children import Child
+from admission.kinds.children import SpecifiedChild
 from admission.kinds.common import NOTHING, quote
 from admission.kinds.patches import pointer
 from admission.kinds.places import Place
@@ -41,7 +41,7 @@ _TEMPLATES: Final[dict[tuple[str, str], tuple[str, ...] | None]] = {
 """By apiVersion and kind of a contained object: keys of its pod template; None: it has no pods."""
 
 
-class Item(NamedTuple):
+class WrappedItem(NamedTuple):
     """One object that an AppWrapper contains."""
 
     object: Object
@@ -86,17 +86,17 @@ def _is_marked(obj: Object) -> bool:
     return (obj["metadata"].get("annotations") or NOTHING).get(DISPATCH) == "true"
 
 
-def items(obj: Object) -> list[Item]:
+def items(obj: Object) -> list[WrappedItem]:
     """Return all objects to create for it, in its namespace, with the label by which they and their pods are found.
 
     Raises Misconfigured.
     """
-    metadata, found = obj["metadata"], list[Item]()
+    metadata, found = obj["metadata"], list[WrappedItem]()
     _check_names(obj)
     for keys, item in _generic(obj):
         template = item["generictemplate"]
-        where = _TEMPLATES[_kind_of(template, paths.Found(keys, None).text)]
-        text = "" if where is None else paths.Found((*keys, *where), None).text
+        where = _TEMPLATES[_kind_of(template, paths.FoundValue(keys, None).text)]
+        text = "" if where is None else paths.FoundValue((*keys, *where), None).text
         pods = 0 if where is None else _pods(template, keys)
         for name in _names(item):
             body = {key: deepcopy(value) for key, value in template.items() if key != "status"}
@@ -104,7 +104,7 @@ def items(obj: Object) -> list[Item]:
             for labelled in (body, paths.at(body, where) if where else None):
                 if isinstance(labelled, dict):
                     labelled["metadata"] = _with_label(labelled.get("metadata"), metadata["name"])
-            found.append(Item(body, text, pods))
+            found.append(WrappedItem(body, text, pods))
     return found
 
 
@@ -119,7 +119,7 @@ def _check_names(obj: Object) -> None:
     """Raise Misconfigured if two objects have the same kind and name, or if there are too many objects."""
     taken: set[tuple[tuple[str, str], str]] = set()
     for keys, item in _generic(obj):
-        path = paths.Found(keys, None).text
+        path = paths.FoundValue(keys, None).text
         kind = _kind_of(item["generictemplate"], path)
         for name in _names(item):
             if (kind, name) in taken:
@@ -144,14 +144,14 @@ def places(obj: Object) -> list[Place]:
     found = []
     _check_names(obj)
     for number, (keys, item) in enumerate(_generic(obj)):
-        template, text = item["generictemplate"], paths.Found(keys, None).text
+        template, text = item["generictemplate"], paths.FoundValue(keys, None).text
         where = _TEMPLATES[_kind_of(template, text)]
         if where is None:
             continue
         pod = paths.at(template, where)
         if not isinstance(pod, dict):
             raise Misconfigured(f"{text}.spec.template: is missing; without a pod template its pods cannot be counted")
-        path = paths.Found((*keys, *where), None).text
+        path = paths.FoundValue((*keys, *where), None).text
         counts = [
             (*keys[:-1], "replicas"),
             *((*keys, "spec", each) for each in ("parallelism", "completions") if where),
@@ -161,15 +161,17 @@ def places(obj: Object) -> list[Place]:
     return found
 
 
-def wrapped(obj: Object) -> Iterator[Child]:
+def wrapped(obj: Object) -> Iterator[SpecifiedChild]:
     """Yield its items with pods, as children."""
     numbers = {place.path: number for number, place in enumerate(places(obj))}
     for keys, item in _generic(obj):
-        version, kind = _kind_of(item["generictemplate"], paths.Found(keys, None).text)
+        version, kind = _kind_of(item["generictemplate"], paths.FoundValue(keys, None).text)
         where = _TEMPLATES[version, kind]
         if where is not None:
-            number = numbers[paths.Found((*keys, *where), None).text]
-            yield from (Child(version.rpartition("/")[0], kind, name, "", 0, (number,)) for name in _names(item))
+            number = numbers[paths.FoundValue((*keys, *where), None).text]
+            yield from (
+                SpecifiedChild(version.rpartition("/")[0], kind, name, "", 0, (number,)) for name in _names(item)
+            )
 
 
 def _generic(obj: Object) -> Iterator[tuple[tuple[str, ...], Object]]:

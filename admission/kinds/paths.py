@@ -19,7 +19,7 @@ _SEGMENT: Final = re.compile(r"([A-Za-z0-9_-]+)(\[\*\])?")
 Path: TypeAlias = tuple[str, ...]
 
 
-class Found(NamedTuple):
+class FoundValue(NamedTuple):
     """A value and the keys that lead to it."""
 
     keys: tuple[str, ...]
@@ -53,12 +53,12 @@ def parse(text: Any) -> Path:
     return tuple(keys)
 
 
-def find(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[Found]:
+def find(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[FoundValue]:
     """Yield all values at a path that are not null. `before`: the keys that lead to `obj`."""
     if obj is None:
         return
     if not path:
-        yield Found(before, obj)
+        yield FoundValue(before, obj)
         return
     key, rest = path[0], path[1:]
     if key == EACH:

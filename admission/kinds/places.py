@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from admission.kinds.base import Object
-    from admission.kinds.paths import Found, Path
+    from admission.kinds.paths import FoundValue, Path
 
 
 class Place(NamedTuple):
@@ -118,7 +118,7 @@ class PodSetForm:
             if not isinstance(name, str) or not name:
                 raise Misconfigured(f"{found.text}.{'.'.join(self.name_from)}: is missing; each pod set needs a name")
             target = (*found.keys, *self.template)
-            path = paths.Found(target, None).text
+            path = paths.FoundValue(target, None).text
             if not isinstance(template, dict):
                 raise Misconfigured(f"{path}: is missing; without a pod template its pods cannot be counted")
             each = self._pods_per_copy(found)
@@ -137,7 +137,7 @@ class PodSetForm:
                 min_count=_count(found, self.min_count, 0) if self.min_count else 0,
             )
 
-    def _copies(self, found: Found) -> int:
+    def _copies(self, found: FoundValue) -> int:
         copies = _count(found, self.replicas, 1) if self.replicas else 1
         if self.maximum:
             copies = min(copies, _count(found, self.maximum, copies))
@@ -145,7 +145,7 @@ class PodSetForm:
             copies = max(copies, _count(found, self.minimum, 0))
         return 0 if self.unless and paths.value(found.value, self.unless) is True else copies
 
-    def _pods_per_copy(self, found: Found) -> int:
+    def _pods_per_copy(self, found: FoundValue) -> int:
         pods = _count(found, self.parallelism, 1) if self.parallelism else 1
         if self.completions:
             pods = min(pods, _count(found, self.completions, pods))
@@ -161,7 +161,7 @@ class PodSetForm:
                 return paths.number(item.value, self.ended.count, 0)
         return 0
 
-    def _count_fields(self, found: Found) -> tuple[tuple[str, ...], ...]:
+    def _count_fields(self, found: FoundValue) -> tuple[tuple[str, ...], ...]:
         fields = (
             self.replicas,
             self.minimum,
@@ -174,7 +174,7 @@ class PodSetForm:
         return tuple((*found.keys, *path) for path in fields if path)
 
 
-def _count(found: Found, path: Path, default: int) -> int:
+def _count(found: FoundValue, path: Path, default: int) -> int:
     return paths.count(found.value, path, default, before=found.keys)
 
 

@@ -91,7 +91,7 @@ def read(obj: Object) -> Requested:
     )
 
 
-class Wanted(NamedTuple):
+class WantedRequest(NamedTuple):
     """The request for the pods of an admission."""
 
     request: Object
@@ -112,7 +112,7 @@ def wanted(
     check: str,
     attempt: int,
     owner: Object | None,
-) -> Wanted | None:
+) -> WantedRequest | None:
     """Return the request for an admission; None: no pod uses one of the managed resources.
 
     `owner`: reference to the object with which the request is deleted; None: there is no such object. Raises
@@ -160,10 +160,10 @@ def wanted(
             "podSets": requested,
         },
     }
-    return Wanted(request, tuple(made), tuple(assignment.name for assignment, _ in sets))
+    return WantedRequest(request, tuple(made), tuple(assignment.name for assignment, _ in sets))
 
 
-def is_as_wanted(seen: Requested, request: Wanted) -> bool:
+def is_as_wanted(seen: Requested, request: WantedRequest) -> bool:
     """Whether a request asks for what is wanted now; if not, as after a change of its configuration, it is replaced."""
     spec = request.request["spec"]
     return seen.name == request.request["metadata"]["name"] and all(
@@ -172,7 +172,7 @@ def is_as_wanted(seen: Requested, request: Wanted) -> bool:
     )
 
 
-def answer(seen: Requested, request: Wanted, config: ProvisioningRequestConfigSpec) -> CheckReport:
+def answer(seen: Requested, request: WantedRequest, config: ProvisioningRequestConfigSpec) -> CheckReport:
     """Return the state of the check of a workload that has not started, as the autoscaler has answered its request."""
     if seen.is_true("Failed"):
         return _failed(seen, config, seen.message("Failed"), "Retrying after failure")
@@ -204,7 +204,7 @@ def _failed(seen: Requested, config: ProvisioningRequestConfigSpec, message: str
     return CheckReport(name=seen.check, state="Retry", message=f"{prefix}: {message}", requeue_after_seconds=pause)
 
 
-def _updates(seen: Requested, request: Wanted, config: ProvisioningRequestConfigSpec) -> Iterator[PodSetUpdate]:
+def _updates(seen: Requested, request: WantedRequest, config: ProvisioningRequestConfigSpec) -> Iterator[PodSetUpdate]:
     selector = {
         each.key: seen.details[each.value_from_provisioning_class_detail]
         for each in config.pod_set_updates.node_selector

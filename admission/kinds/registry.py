@@ -29,7 +29,7 @@ def verbs(kind: Kind) -> tuple[str, ...]:
     return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
 
 
-class Right(NamedTuple):
+class ApiRight(NamedTuple):
     """Verbs for resources of an API group."""
 
     group: str
@@ -42,17 +42,17 @@ def holds_items(kind: Kind) -> bool:
     return isinstance(kind, DeclaredKind) and kind.form.gate is not None and LEGACY in kind.versions
 
 
-def rights_beside(kinds: Kinds) -> Iterator[Right]:
+def rights_beside(kinds: Kinds) -> Iterator[ApiRight]:
     """Return the rights that the enabled kinds need besides the `verbs` for their own objects and the basic role."""
     for size in kinds.sizes.values():
-        yield Right(size.group, (size.plural,), ("list", "watch"))
+        yield ApiRight(size.group, (size.plural,), ("list", "watch"))
     holders = [kind for kind in kinds if holds_items(kind)]
     for holder in holders:
-        yield Right(holder.group, (f"{holder.plural}/status",), ("patch",))
+        yield ApiRight(holder.group, (f"{holder.plural}/status",), ("patch",))
     if holders:
-        yield Right("", ("pods",), ("get", "watch", "create", "delete"))
-        yield Right("", ("services", "configmaps"), ("get", "create", "delete"))
-        yield Right("batch", ("jobs",), ("create", "delete"))
+        yield ApiRight("", ("pods",), ("get", "watch", "create", "delete"))
+        yield ApiRight("", ("services", "configmaps"), ("get", "create", "delete"))
+        yield ApiRight("batch", ("jobs",), ("create", "delete"))
 
 
 class Kinds:

@@ -9,7 +9,7 @@ from admission.apimachinery.patches import differences
 from admission.engine.vocabulary import PREEMPTED
 from admission.model.queues import ClusterQueue
 from admission.notifications.bodies import left_out_event, quota_event, workload_event
-from admission.store.notifications import Notification, Scope, SubscriptionState
+from admission.store.notifications import Notification, SubscriptionState, WorkloadScope
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ _QUOTA_FIELDS: Final = ("resourceGroups", "cohortName", "parentName", "stopPolic
 """Fields of a ClusterQueue or Cohort that determine how much it may use."""
 
 
-def scope_of(subscription: Subscription) -> Scope:
+def scope_of(subscription: Subscription) -> WorkloadScope:
     """Return the filter for the workloads of a Subscription."""
     spec = subscription.spec
     namespace = subscription.metadata.namespace if spec.scope == "Namespace" else ""
-    return Scope(namespace, spec.cluster_queue, spec.local_queue, spec.user)
+    return WorkloadScope(namespace, spec.cluster_queue, spec.local_queue, spec.user)
 
 
 def event_type(one: WorkloadEvent) -> SubscribedEvent | None:
@@ -132,7 +132,7 @@ def _quota_fields(content: Document | None) -> Document:
     return {name: spec[name] for name in _QUOTA_FIELDS if name in spec}
 
 
-def _is_within(one: WorkloadEvent, scope: Scope) -> bool:
+def _is_within(one: WorkloadEvent, scope: WorkloadScope) -> bool:
     return (
         scope.namespace in ("", one.namespace)
         and scope.cluster_queue in ("", one.cluster_queue)

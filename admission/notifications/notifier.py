@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from admission.notifications.receivers import Receivers
-    from admission.notifications.sending import Sender
+    from admission.notifications.sending import NotificationSender
     from admission.store.notifications import LogBatch, Notification
     from admission.store.store import Store
 
@@ -48,7 +48,12 @@ class Notifier:
     """Notifier of a process; `run` runs while it leads. `clock` returns seconds since the epoch."""
 
     def __init__(
-        self, store: Store, receivers: Callable[[], Receivers], sender: Sender, *, clock: Callable[[], float]
+        self,
+        store: Store,
+        receivers: Callable[[], Receivers],
+        sender: NotificationSender,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         """Number of delivery attempts by (receiver, outcome); outcomes are "delivered" and "failed"."""

@@ -31,7 +31,7 @@ _MAX_RETRY_AFTER: Final = 3600.0
 """Upper bound in seconds for a receiver's Retry-After."""
 
 
-class Sender:
+class NotificationSender:
     """Sends notifications, with its own HTTP session."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
@@ -39,7 +39,7 @@ class Sender:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, receivers: Callable[[], Receivers]) -> AsyncIterator[Sender]:
+    async def open(cls, receivers: Callable[[], Receivers]) -> AsyncIterator[NotificationSender]:
         """Open a sender for the duration of the block; `receivers` returns the current configuration."""
         # Connections are not kept alive, so that the address of each request is checked against this configuration.
         sockets = checked_socket_factory(lambda: receivers().networks)

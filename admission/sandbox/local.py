@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import User
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.storage import Collection, Event, EventType, Version
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.storage import EventType, ObjectVersion, StorageEvent, StoredCollection
 
 # (plural, event type, object, previous object or None)
 Change = tuple[str, "EventType", "Object", "Object | None"]
@@ -32,10 +32,10 @@ class LocalClient:
     or that of the alphabetically first.
     """
 
-    def __init__(self, registry: Registry, user: User) -> None:
+    def __init__(self, registry: ObjectRegistry, user: User) -> None:
         self._registry = registry
         self._user = user
-        self._by_plural: dict[str, Resource] = {}
+        self._by_plural: dict[str, ServedResource] = {}
 
     def get(self, plural: str, namespace: str, name: str) -> Object | None:
         """Return an object, or None; `namespace` is empty for cluster-scoped resources."""
@@ -60,7 +60,7 @@ class LocalClient:
         """Replace an object; a resourceVersion in it must be the current one. Raises ApiError."""
         resource = self._resource(plural)
 
-        def change(current: Version | None) -> Object:
+        def change(current: ObjectVersion | None) -> Object:
             assert current is not None
             return decode_update(resource, dict(obj), current.obj, [])
 
@@ -70,7 +70,7 @@ class LocalClient:
         """Apply a JSON merge patch. Raises ApiError."""
         resource = self._resource(plural)
 
-        def change(current: Version | None) -> Object:
+        def change(current: ObjectVersion | None) -> Object:
             assert current is not None
             return decode_update(resource, merge_patch(current.obj, body), current.obj, [])
 
@@ -106,7 +106,7 @@ class LocalClient:
         found = next((each for each in served if each.api_version == api_version and each.kind == kind), None)
         return None if found is None else self._name(found)
 
-    def _name(self, resource: Resource) -> str:
+    def _name(self, resource: ServedResource) -> str:
         """Return the name by which `_resource` finds it: with the group if the plural alone means another resource."""
         is_meant = self._resource(resource.plural).group == resource.group
         return resource.plural if is_meant else f"{resource.plural}.{resource.group}"
@@ -126,16 +126,16 @@ class LocalClient:
         with self._registry.admission.refusing_changes(self._resource(plural), field, part):
             yield
 
-    def watch(self, *plurals: str) -> Watcher:
+    def watch(self, *plurals: str) -> LocalWatcher:
         """Watch resources: existing objects as ADDED, then every change."""
-        return Watcher(self._collection, plurals)
+        return LocalWatcher(self._collection, plurals)
 
     async def _update(
         self,
-        resource: Resource,
+        resource: ServedResource,
         namespace: str,
         name: str,
-        change: Callable[[Version | None], Object],
+        change: Callable[[ObjectVersion | None], Object],
         subresource: str,
     ) -> Object:
         call = self._call("UpdateOptions")
@@ -145,7 +145,7 @@ class LocalClient:
     def _call(self, options: str) -> Call:
         return Call(self._user, options={"kind": options, "apiVersion": "meta.k8s.io/v1"})
 
-    def _resource(self, plural: str) -> Resource:
+    def _resource(self, plural: str) -> ServedResource:
         found = self._by_plural.get(plural)
         if found is None:
             name, _, group = plural.partition(".")  # the group distinguishes resources of the same plural
@@ -156,20 +156,20 @@ class LocalClient:
             found = self._by_plural[plural] = min(candidates, key=lambda known: known.group)
         return found
 
-    def _collection(self, plural: str) -> Collection:
+    def _collection(self, plural: str) -> StoredCollection:
         return self._registry.collection(self._resource(plural))
 
 
-class Watcher:
+class LocalWatcher:
     """Asynchronous iterator of batches of changes to resources, in their order.
 
     The first batch has the existing objects; it comes also if there are none, so that a state can be waited for that
     the resources have already.
     """
 
-    def __init__(self, collection_of: Callable[[str], Collection], plurals: Iterable[str]) -> None:
+    def __init__(self, collection_of: Callable[[str], StoredCollection], plurals: Iterable[str]) -> None:
         self._collection_of = collection_of
-        self._collections: dict[str, Collection] = {}
+        self._collections: dict[str, StoredCollection] = {}
         self._positions: dict[str, int] = {}
         self._existing: list[Change] = []
         self._wake = asyncio.Event()
@@ -211,7 +211,7 @@ class Watcher:
                 await self._wake.wait()
 
     def _pending(self) -> list[Change]:
-        events: list[tuple[int, str, Event]] = []
+        events: list[tuple[int, str, StorageEvent]] = []
         for plural, collection in self._collections.items():
             new = collection.since(self._positions[plural])
             if new is None:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from admission.kinds.declared import DeclaredKind
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
-    from admission.sandbox.controllers.base import Controller
+    from admission.sandbox.controllers.base import SimulatedController
     from admission.sandbox.local import LocalClient
     from admission.sandbox.sandbox import Sandbox
 
-_CONTROLLERS: dict[str, Callable[[LocalClient, Clock, DeclaredKind], Controller[tuple[str, str]]]] = {
+_CONTROLLERS: dict[str, Callable[[LocalClient, Clock, DeclaredKind], SimulatedController[tuple[str, str]]]] = {
     "ray.io/rayjob": RayOwnerController,
     "ray.io/rayservice": RayOwnerController,
     "workload.codeflare.dev/appwrapper": AppWrapperController,
@@ -59,7 +59,7 @@ _OF_GROUPED_KINDS = {
 
 def operator(
     local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True, refuses: bool = True
-) -> Controller[tuple[str, str]]:
+) -> SimulatedController[tuple[str, str]]:
     """Return the simulated operator of a kind with a suspend field. `end_pods` and `refuses`: see `Operator`."""
     if (own := _CONTROLLERS.get(kind.form.name)) is not None:
         return own(local, clock, kind)
@@ -107,7 +107,7 @@ async def serve_kinds(sandbox: Sandbox, names: Iterable[str], *, operators: bool
         yield
 
 
-def _operator_of(name: str, kind: Kind, user: LocalClient, clock: Clock) -> Controller[tuple[str, str]]:
+def _operator_of(name: str, kind: Kind, user: LocalClient, clock: Clock) -> SimulatedController[tuple[str, str]]:
     """Return the simulated operator of a kind. Raises SandboxError if there is none."""
     grouped = _OF_GROUPED_KINDS.get((kind.group, kind.kind))
     if grouped is not None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 from aiohttp import web
 
-from admission.sandbox.admission.chain import Admission
+from admission.sandbox.admission.chain import ConfiguredAdmission
 from admission.sandbox.aggregation.aggregator import Aggregator
-from admission.sandbox.aggregation.front_proxy import FrontProxy
+from admission.sandbox.aggregation.front_proxy import ProxyCertificate
 from admission.sandbox.apiserver.bodies import MAX_BODY_BYTES
 from admission.sandbox.apiserver.decoding import decode_new
 from admission.sandbox.apiserver.errors import SandboxError
-from admission.sandbox.apiserver.registry import Registry
+from admission.sandbox.apiserver.registry import ObjectRegistry
 from admission.sandbox.auth.bootstrap_roles import AUTHENTICATION_READER, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from admission.sandbox.auth.certificates import Authority
 from admission.sandbox.auth.rbac import RBAC, Authorizer, aggregate
@@ -26,7 +26,7 @@ from admission.sandbox.auth.users import DEFAULT_USERS, Authenticator, named_use
 from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import controllers as run_controllers
-from admission.sandbox.http.faults import Faults
+from admission.sandbox.http.faults import InjectedFaults
 from admission.sandbox.http.server import Server
 from admission.sandbox.local import LocalClient
 
@@ -85,17 +85,17 @@ class Sandbox:
         admission_delay: float = 0.0,
     ) -> None:
         self.clock = clock or Clock(speed)
-        self.registry = Registry(self.clock, partial(Admission, delay=admission_delay), minor=minor)
+        self.registry = ObjectRegistry(self.clock, partial(ConfiguredAdmission, delay=admission_delay), minor=minor)
         self._with_controllers = controllers
         self._port = port
         self._authority = Authority("sandbox-ca")
         self._stack = AsyncExitStack()
         for resource in built_in(minor):
             self.registry.add(resource)
-        self._front_proxy = FrontProxy()
+        self._front_proxy = ProxyCertificate()
         self._aggregator = Aggregator(self.registry, self._front_proxy, named_user("system:apiserver"))
         self._authenticator = Authenticator(users, self.clock)
-        self.faults = Faults()
+        self.faults = InjectedFaults()
         """Faults injected into requests over HTTP; none until they are installed."""
         self.authorizer = Authorizer(self.registry)
         self._server = Server(self.registry, self._authenticator, self.authorizer, self._aggregator, self.faults)

@@ -56,7 +56,7 @@ class ConnectionLimits:
         return cls(total, anonymous_per_address=max(8, min(100, total // 4)))
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One accepted connection: a protocol that delegates to `inner`, and tracks whether it waits for its client."""
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol, sock: socket.socket, address: str) -> None:
@@ -150,9 +150,9 @@ class Connections:
     def __init__(self, limits: ConnectionLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.clock = clock
-        self._open: dict[asyncio.Protocol, Connection] = {}
+        self._open: dict[asyncio.Protocol, ClientConnection] = {}
         """Open connections by their inner protocol, which a request refers to."""
-        self._anonymous: dict[str, dict[Connection, None]] = {}
+        self._anonymous: dict[str, dict[ClientConnection, None]] = {}
         """Anonymous connections by client address, in order of their start; the dict is an ordered set."""
         self._checked = clock()
         """Time of the last check for overdue connections."""
@@ -160,7 +160,9 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, inner: Callable[[], asyncio.Protocol], sock: socket.socket, address: str) -> Connection | None:
+    def admit(
+        self, inner: Callable[[], asyncio.Protocol], sock: socket.socket, address: str
+    ) -> ClientConnection | None:
         """Return the protocol for an accepted socket; None: a limit is reached, and the socket has to be closed."""
         network = _network(address)
         anonymous = self._anonymous.get(network, {})
@@ -170,7 +172,7 @@ class Connections:
             all_anonymous = (each for of_address in self._anonymous.values() for each in of_address)
             if not self._make_room(all_anonymous) and not self._make_room(self._open.values()):
                 return None
-        connection = Connection(self, inner(), sock, network)
+        connection = ClientConnection(self, inner(), sock, network)
         self._open[connection.inner] = connection
         self._anonymous.setdefault(network, {})[connection] = None
         return connection
@@ -190,12 +192,12 @@ class Connections:
         finally:
             connection.note_request(None)
 
-    def trust(self, connection: Connection) -> None:
+    def trust(self, connection: ClientConnection) -> None:
         """Stop counting the connection as anonymous."""
         connection.is_authenticated = True
         self._forget_anonymous(connection)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """Remove a connection that is closed, or about to be."""
         self._open.pop(connection.inner, None)
         self._forget_anonymous(connection)
@@ -214,7 +216,7 @@ class Connections:
         for connection in [each for each in self._open.values() if each.is_overdue(now, self.limits)]:
             connection.abort()
 
-    def _make_room(self, among: Iterable[Connection]) -> bool:
+    def _make_room(self, among: Iterable[ClientConnection]) -> bool:
         """Close the connection that has waited longest for its client; return False if none waits."""
         waiting = [each for each in among if each.waiting_since is not None]
         if not waiting:
@@ -224,7 +226,7 @@ class Connections:
         longest.abort()
         return True
 
-    def _forget_anonymous(self, connection: Connection) -> None:
+    def _forget_anonymous(self, connection: ClientConnection) -> None:
         anonymous = self._anonymous.get(connection.address)
         if anonymous is not None:
             anonymous.pop(connection, None)
@@ -232,7 +234,7 @@ class Connections:
                 del self._anonymous[connection.address]
 
 
-CONNECTION = web.RequestKey("connection", Connection)
+CONNECTION = web.RequestKey("connection", ClientConnection)
 """Key of the request's connection; missing on a server without connection limits."""
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from admission.serving.connections import Connection, Connections
+    from admission.serving.connections import ClientConnection, Connections
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
@@ -142,7 +142,7 @@ async def _accept(
 
 
 async def _connect(
-    connection: Connection, connections: Connections, sock: socket.socket, ssl_context: ssl.SSLContext | None
+    connection: ClientConnection, connections: Connections, sock: socket.socket, ssl_context: ssl.SSLContext | None
 ) -> None:
     loop = asyncio.get_running_loop()
     try:

@@ -24,7 +24,7 @@ OTHER: Final = "other"
 """Value of all labels of the series for combinations beyond MAX_CHILDREN."""
 
 
-class Children(dict[tuple[str, ...], M], Generic[M]):
+class MetricChildren(dict[tuple[str, ...], M], Generic[M]):
     """Children of a metric by their label values, in the order of the label names; created on first use.
 
     A lookup takes a quarter of the time of prometheus_client's `labels()`, which checks the names and takes a lock.

@@ -71,7 +71,7 @@ class ResourceUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class CourseSummary:
     """How one course of the period went."""
 
     all: Waits
@@ -101,9 +101,9 @@ class Comparison:
 
     start: float
     end: float
-    happened: Account
-    replayed: Account
-    changed: Account | None
+    happened: CourseSummary
+    replayed: CourseSummary
+    changed: CourseSummary | None
     """None: no changes were proposed."""
     agreement: Agreement
 
@@ -154,7 +154,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class NeededQuota:
     """The lowest nominal quota with which a goal would have been met, in amounts (milli-CPU, else base units)."""
 
     current: int
@@ -170,7 +170,7 @@ def quota_needed(
     namespaces: Mapping[str, Mapping[str, str]],
     *,
     progress: Callable[[float], None] = lambda _: None,
-) -> Needed:
+) -> NeededQuota:
     """Search the nominal quota that a goal needs, by replays of the period with the `proposed` queue objects.
 
     Raises InvalidObject if the ClusterQueue has no such quota.
@@ -197,16 +197,16 @@ def quota_needed(
         return waits is None or waits.p90 <= goal.p90
 
     if is_met(current):
-        return Needed(current, current)
+        return NeededQuota(current, current)
     low, high = current, max(2 * current, step)
     while not is_met(high):
         if high >= MOST_TIMES * max(current, step):
-            return Needed(current, None)
+            return NeededQuota(current, None)
         low, high = high, 2 * high
     while high - low > max(step, high // 50):
         middle = (low + high) // 2 // step * step
         low, high = (low, middle) if is_met(middle) else (middle, high)
-    return Needed(current, high)
+    return NeededQuota(current, high)
 
 
 def _nominal(queue: ClusterQueue, goal: Goal) -> int | None:
@@ -233,7 +233,7 @@ def _from_first_object(past: Past) -> Past:
     return past if first <= past.start else replace(past, start=min(first, past.end))
 
 
-def _account(past: Past, courses: Mapping[str, Course], timeline: Timeline) -> Account:
+def _account(past: Past, courses: Mapping[str, Course], timeline: Timeline) -> CourseSummary:
     led_to = {
         (obj.metadata.namespace, obj.metadata.name): obj.spec.cluster_queue
         for obj in (*timeline.first.values(), *(obj for _, obj, deleted in timeline.changes if not deleted))
@@ -255,7 +255,7 @@ def _account(past: Past, courses: Mapping[str, Course], timeline: Timeline) -> A
             group.add(course.arrives_at, within, min(past.end, course.leaves_at))
     quotas = _quotas(timeline, past.start)
     resources = _resources(past, holdings, quotas)
-    return Account(
+    return CourseSummary(
         everything.waits(),
         {name: group.waits() for name, group in sorted(queues.items())},
         {name: group.waits() for name, group in sorted(users.items())},

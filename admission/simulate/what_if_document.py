@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from admission.simulate.what_if import Account, Agreement, Comparison, Goal, Needed, Waits
+    from admission.simulate.what_if import Agreement, Comparison, CourseSummary, Goal, NeededQuota, Waits
     from admission.store.workloads.past import Past
 
 
@@ -24,7 +24,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def needed_document(needed: Needed, goal: Goal, past: Past) -> dict[str, Any]:
+def needed_document(needed: NeededQuota, goal: Goal, past: Past) -> dict[str, Any]:
     """Return the document of a search for the quota that a goal needs."""
     unit = _unit(goal.resource)
     return {
@@ -39,7 +39,7 @@ def needed_document(needed: Needed, goal: Goal, past: Past) -> dict[str, Any]:
     }
 
 
-def _account(account: Account) -> dict[str, Any]:
+def _account(account: CourseSummary) -> dict[str, Any]:
     return {
         "all": _waits(account.all),
         "clusterQueues": [{"clusterQueue": name, **_waits(waits)} for name, waits in account.queues.items()],

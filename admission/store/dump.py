@@ -83,7 +83,7 @@ async def restore(database: Database, file: Iterable[bytes], progress: Progress)
         )
     async with database.write() as connection:
         try:
-            target = _Target(connection, header["rows"], progress)
+            target = _ImportTarget(connection, header["rows"], progress)
             await target.check_empty(str(database.location))
             for current in documents:
                 await target.process(*current)
@@ -100,7 +100,7 @@ _DAMAGED: Final = "the export is damaged, nothing was imported; export again"
 _CUT: Final = "the export is truncated, nothing was imported; export again, or copy the file again"
 
 
-class _Target:
+class _ImportTarget:
     """The database that an import writes to, in batches of rows of one table."""
 
     def __init__(self, connection: AsyncConnection, counts: dict[str, int], progress: Progress) -> None:

@@ -30,7 +30,7 @@ class _Submission:
     revision: asyncio.Future[int]
 
 
-class Writer:
+class GroupCommit:
     """Commits changes of any number of concurrent callers, in the order of their calls.
 
     A task of its own runs the transactions while submissions are queued, so that the cancellation of one caller does

@@ -79,7 +79,7 @@ class QuotaVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DeliveryProgress:
     """Position in the log: ids of the last transition and the last version of a queue object that were read."""
 
     transition_id: int
@@ -92,7 +92,7 @@ class LogBatch:
 
     workload_events: tuple[WorkloadEvent, ...]
     versions: tuple[QuotaVersion, ...]
-    progress: Progress
+    progress: DeliveryProgress
     """Position after this batch."""
     more: bool
     """Whether there are more transitions to read."""
@@ -134,7 +134,7 @@ class Notification:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WorkloadScope:
     """Filter for workloads by namespace, queue and user; an empty value matches all."""
 
     namespace: str = ""
@@ -152,12 +152,12 @@ class Notifications:
         self._clock = clock
         self._on_commit = on_commit
 
-    async def progress(self) -> Progress | None:
+    async def progress(self) -> DeliveryProgress | None:
         """Return the position up to which the log was read; None: there were no Subscriptions so far."""
         columns = notification_progress.c
         async with self._database.read() as connection:
             row = (await connection.execute(select(columns.transition_id, columns.version_id))).one_or_none()
-        return None if row is None else Progress(*row)
+        return None if row is None else DeliveryProgress(*row)
 
     async def begin(self, *, epoch: int) -> None:
         """Set the progress to the end of the log: only later commits are reported."""
@@ -179,13 +179,13 @@ class Notifications:
 
         await self._write(write, epoch)
 
-    async def read_log(self, since: Progress) -> LogBatch:
+    async def read_log(self, since: DeliveryProgress) -> LogBatch:
         """Return the batch of the log that follows the position `since`."""
         async with self._database.read() as connection:
             return await connection.run_sync(partial(_read_log, since=since))
 
     async def waiting(
-        self, scope: Scope, *, queued_after: float | None, queued_by: float, limit: int
+        self, scope: WorkloadScope, *, queued_after: float | None, queued_by: float, limit: int
     ) -> tuple[list[WorkloadEvent], int]:
         """Return the oldest `limit` pending workloads that were queued in a period, and the number of all of them.
 
@@ -222,7 +222,7 @@ class Notifications:
         new: Sequence[Notification],
         states: Mapping[str, SubscriptionState],
         *,
-        progress: Progress | None,
+        progress: DeliveryProgress | None,
         epoch: int,
     ) -> None:
         """Insert notifications into the outbox, with the new progress and the reporting columns of `states` (by uid).
@@ -346,7 +346,7 @@ _OF_WORKLOAD = tuple(
 )
 
 
-def _read_log(connection: Connection, since: Progress) -> LogBatch:
+def _read_log(connection: Connection, since: DeliveryProgress) -> LogBatch:
     newest: int = connection.scalar(select(func.coalesce(func.max(transitions.c.id), 0))) or 0
     until = min(newest, since.transition_id + BATCH)
     columns, versions, held = transitions.c, queue_object_versions.c, workloads.c.cluster_queue
@@ -367,7 +367,7 @@ def _read_log(connection: Connection, since: Progress) -> LogBatch:
     return LogBatch(
         tuple(_workload_event(row) for row in connection.execute(history)),
         tuple(quota),
-        Progress(max(until, since.transition_id), max((row.id for row in rows), default=since.version_id)),
+        DeliveryProgress(max(until, since.transition_id), max((row.id for row in rows), default=since.version_id)),
         more=until < newest,
     )
 
@@ -389,7 +389,7 @@ def _workload_event(row: Any) -> WorkloadEvent:
     return replace(WorkloadEvent(*row), state=State(row.state))
 
 
-def _within(scope: Scope) -> list[ColumnElement[bool]]:
+def _within(scope: WorkloadScope) -> list[ColumnElement[bool]]:
     columns = workloads.c
     wanted = {
         columns.namespace: scope.namespace,

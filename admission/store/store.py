@@ -20,7 +20,7 @@ from admission.store.database.connection import Location, connect, keep_private
 from admission.store.database.disk import check_room, check_same_file, file_of
 from admission.store.database.tables import head
 from admission.store.errors import DatabaseBusy, DatabaseRefusesWrites
-from admission.store.group_commit import Writer
+from admission.store.group_commit import GroupCommit
 from admission.store.joined_clusters import JoinedClusters
 from admission.store.leadership import identity
 from admission.store.leadership.leader_clock import LeaderClock
@@ -42,7 +42,7 @@ from admission.store.workloads.demands import demands
 from admission.store.workloads.orders import Orders
 from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
-from admission.store.workloads.queries import Workloads
+from admission.store.workloads.queries import WorkloadQueries
 from admission.store.workloads.waits import Outcomes, outcomes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from admission.model.queues import Objective
     from admission.store.database.connection import Database
     from admission.store.dump import Progress, Write
-    from admission.store.leadership.identity import Identity
+    from admission.store.leadership.identity import DatabaseIdentity
     from admission.store.ledger.quota_history import QuotaHistory
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.records import PoolUse, WorkloadRecord
@@ -71,7 +71,7 @@ class Store:
         """The newest revision, written by any replica, and waiting for a newer one: `wait_for`, `wait_for_external`."""
         self.queues = Queues(database, clock=clock, on_commit=self.revisions.announce)
         """Queue objects: list, get, create, replace, delete, versions, changes_since."""
-        self.workloads = Workloads(database)
+        self.workloads = WorkloadQueries(database)
         """Queries of workloads: list, get, history, ledger rows, status counts."""
         self.orders = Orders(database, clock=clock, on_commit=self.revisions.announce)
         """Admins' orders and the states of admission checks: give, report, since, of."""
@@ -95,11 +95,11 @@ class Store:
             database, clock=self.now, on_commit=lambda revision: self.revisions.announce(revision, decision=True)
         )
         """The outbox of notifications for Subscriptions."""
-        self._writer = Writer(
+        self._writer = GroupCommit(
             database, clock=self.now, on_commit=lambda revision: self.revisions.announce(revision, decision=True)
         )
         self.commit = self._writer.commit
-        """Write the leader's decisions (see `Writer.commit`)."""
+        """Write the leader's decisions (see `GroupCommit.commit`)."""
         self._leadership = Leadership(database)
         database.unblock = self._leadership.unblock if database.location.path is None else None
         self._opened = file_of(database.location)
@@ -159,7 +159,7 @@ class Store:
         async with self._database.read() as connection:
             return str((await connection.execute(select(head.c.holder))).scalar_one())
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> DatabaseIdentity:
         """Return the identity of the database, of its cluster, and the epoch of its last leader."""
         return await identity.read(self._database)
 

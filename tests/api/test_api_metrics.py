@@ -10,16 +10,16 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from admission.api.metrics_endpoint import PATH, Fixed, Metrics
-from admission.serving.metrics import OTHER, Children
+from admission.serving.metrics import OTHER, MetricChildren
 
 
-def children(most: int) -> Children[Counter]:
-    return Children(
+def children(most: int) -> MetricChildren[Counter]:
+    return MetricChildren(
         Counter("sluice_tried_total", "Tries.", ("queue", "reason"), registry=None), ("queue", "reason"), limit=most
     )
 
 
-def samples(counted: Children[Counter]) -> dict[tuple[str, ...], float]:
+def samples(counted: MetricChildren[Counter]) -> dict[tuple[str, ...], float]:
     (family,) = counted.metric.collect()
     return {tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")}
 

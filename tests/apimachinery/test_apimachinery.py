@@ -11,7 +11,7 @@ from admission.apimachinery.accept import PARTIAL_LIST, TABLE, Format, negotiate
 from admission.apimachinery.bodies import duplicate_fields
 from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed
 from admission.apimachinery.ownership import (
-    Writer,
+    FieldWriter,
     applied,
     conflict_causes,
     conflicts,
@@ -131,7 +131,7 @@ def test_json_patch_that_copies_exponentially_fails():
 
 def test_update_takes_over_ownership_of_changed_fields():
     name, size, other = ("f:spec", "f:name"), ("f:spec", "f:size"), ("f:spec", "f:other")
-    alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
+    alice, bob = FieldWriter("alice", "v1", "t1"), FieldWriter("bob", "v1", "t2")
     first = updated([], {}, {name: "a", size: 1, other: 2}, alice)
     assert from_fields_v1(first[0]["fieldsV1"]) == {name, size, other}
     second = updated(first, {name: "a", size: 1, other: 2}, {name: "a", size: 2}, bob)
@@ -141,7 +141,7 @@ def test_update_takes_over_ownership_of_changed_fields():
 
 def test_apply_detects_conflicts_takes_over_fields_and_drops_unset_fields():
     size, colour = ("f:spec", "f:size"), ("f:spec", "f:colour")
-    alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
+    alice, bob = FieldWriter("alice", "v1", "t1"), FieldWriter("bob", "v1", "t2")
     entries = [alice.entry("Apply", {size, colour})]
     found = conflicts(entries, {size}, bob, differs=lambda path: path == size)
     assert conflict_causes(found) == [
@@ -163,7 +163,7 @@ def test_apply_detects_conflicts_takes_over_fields_and_drops_unset_fields():
 
 def test_field_partly_owned_by_another_manager_is_not_dropped():
     whole, part = ("f:spec", "f:labels"), ("f:spec", "f:labels", "f:a")
-    alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
+    alice, bob = FieldWriter("alice", "v1", "t1"), FieldWriter("bob", "v1", "t2")
     _, dropped = applied([alice.entry("Apply", {whole}), bob.entry("Update", {part})], set(), set(), alice)
     assert dropped == []
 

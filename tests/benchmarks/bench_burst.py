@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.children import alongside
 from admission.cli.demo.load import prepare, submit
 from admission.cli.demo.observer import Observer
@@ -19,13 +19,13 @@ from tests.benchmarks.measure import Figure, at_most, running
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.cli.demo.plan import Plan
+    from admission.cli.demo.plan import ScenePlan
 
 _JOBS = 1000
 _SPEED = 60.0
 
 
-def plan() -> Plan:
+def plan() -> ScenePlan:
     """Return a plan with the demo's teams and nodes, and Jobs of one CPU for 20 real seconds that all fit together."""
     teams = three_teams(jobs=_JOBS, speed=_SPEED)
     pod = {"cpu": 1_000, "memory": 2**30}
@@ -43,7 +43,7 @@ async def run() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         async with running(Path(folder), queue_documents(load), speed=_SPEED) as sluice:
             await prepare(sluice.client, load)
-            account = Account(load)
+            account = SceneAccount(load)
             observer = Observer(sluice.client, account)
             async with alongside(observer.run()):
                 await observer.synced()

@@ -21,7 +21,7 @@ from tests.benchmarks.measure import Figure, at_most, children, cpu_seconds
 from tests.chaos.kill_serve import kill
 
 if TYPE_CHECKING:
-    from admission.cli.demo.stage import Sluice
+    from admission.cli.demo.stage import DemoSluice
 
 _PODS = 10_000
 _AT_ONCE = 16
@@ -93,7 +93,7 @@ async def _start(directory: Path, *, killed: bool) -> _Account:
     return account
 
 
-def _cpu(serving: Sluice) -> float:
+def _cpu(serving: DemoSluice) -> float:
     pid = serving.child.process.pid
     return cpu_seconds(pid) + sum(map(cpu_seconds, children(pid)))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from admission.cli.demo.children import guarded
-from admission.cli.demo.stage import Cluster, Sluice, apply, running_sandbox, running_sluice
+from admission.cli.demo.stage import DemoCluster, DemoSluice, apply, running_sandbox, running_sluice
 from admission.cluster.client import Client
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
@@ -52,8 +52,8 @@ def at_least(what: str, value: float, goal: float, unit: str, digits: int = 0) -
 class Running:
     """A sandbox, and Sluice with its queue objects; `client` is the administrator's."""
 
-    cluster: Cluster
-    serving: Sluice
+    cluster: DemoCluster
+    serving: DemoSluice
     client: Client
 
     async def transactions(self) -> int:

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from admission.cli.demo.account import Account
+from admission.cli.demo.account import SceneAccount
 from admission.cli.demo.closing import Costs, close
-from admission.cli.demo.page import Page
+from admission.cli.demo.page import DemoPage
 from admission.cli.demo.plan import PlannedJob, job_document, three_teams
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class Demo:
 
     def __init__(self, noun: str = "Jobs") -> None:
         self.plan = replace(three_teams(jobs=20, nodes=10), noun=noun)
-        self.account = Account(self.plan)
+        self.account = SceneAccount(self.plan)
         self.seconds = 0.0
-        self.page = Page(self.account, lambda: self.seconds)
+        self.page = DemoPage(self.account, lambda: self.seconds)
         for job in self.plan.jobs:
             self.show(job, suspend=True)
 

@@ -21,8 +21,8 @@ from tests.chaos.stepped import set_offset
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from admission.cli.demo.account import Account
-    from admission.cli.demo.plan import Plan, Team
+    from admission.cli.demo.account import SceneAccount
+    from admission.cli.demo.plan import ScenePlan, Team
     from admission.cluster.client import Client
     from tests.chaos.fleet import Fleet
     from tests.chaos.nodes import Floor
@@ -50,7 +50,7 @@ class FaultInjector:
         self,
         fleet: Fleet,
         client: Client,
-        account: Account,
+        account: SceneAccount,
         faults: dict[str, object],
         server: Server | None,
         say: Callable[[str], None],
@@ -212,7 +212,7 @@ class FaultInjector:
         return False
 
 
-def _groups(plan: Plan, team: Team) -> object:
+def _groups(plan: ScenePlan, team: Team) -> object:
     (queue,) = (
         document for document in queue_documents(replace(plan, teams=(team,))) if document["kind"] == "ClusterQueue"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from admission.cli.demo.account import Account
+from admission.cli.demo.account import SceneAccount
 from admission.cli.demo.children import alongside, guarded
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.load import prepare
@@ -27,8 +27,8 @@ from tests.sandbox_errors import logged
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.cli.demo.plan import Plan, PlannedJob
-    from admission.cli.demo.stage import Cluster, Sluice
+    from admission.cli.demo.plan import PlannedJob, ScenePlan
+    from admission.cli.demo.stage import DemoCluster, DemoSluice
 
 _USERS = 8
 _STUCK = 90.0
@@ -51,7 +51,7 @@ async def run() -> list[Figure]:
     return figures + [Figure(sentence, "yes" if kept else "NO", "yes", kept) for kept, sentence in outcome.promises]
 
 
-async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
+async def chaos(plan: ScenePlan, *, kills: int, seed: int) -> Outcome:
     """Run `plan` while Sluice is killed `kills` times, each after a random number of phase changes of Jobs."""
     chance = random.Random(seed)
     moves = 3 * len(plan.jobs)  # each Job is observed waiting, running and ended
@@ -65,7 +65,7 @@ async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
             await prepare(client, plan)
             async with running_sluice(directory, cluster) as serving:
                 await apply(directory, serving, queue_documents(plan))
-            account = Account(plan)
+            account = SceneAccount(plan)
             observer = Observer(client, account)
             async with alongside(observer.run()):
                 await observer.synced()
@@ -80,7 +80,7 @@ async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
     return Outcome((*promises, (not errors, f"no controller of the sandbox failed {errors[:1] or ''}")), log)
 
 
-async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: Account) -> None:
+async def _serve_until(moment: int, directory: Path, cluster: DemoCluster, account: SceneAccount) -> None:
     """Run Sluice, and kill it when `moment` phase changes of Jobs were observed since the start of the test."""
     async with running_sluice(directory, cluster) as serving:
         async with guarded(serving.child):
@@ -89,7 +89,7 @@ async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: 
         await kill(serving)
 
 
-async def kill(serving: Sluice) -> None:
+async def kill(serving: DemoSluice) -> None:
     """Kill Sluice and wait for its end; a forked one (`warm_children`) ends after the process that is killed here."""
     serving.child.process.kill()
     await serving.child.process.wait()
@@ -103,7 +103,7 @@ async def kill(serving: Sluice) -> None:
         await asyncio.sleep(0.005)
 
 
-async def _finish(account: Account, observer: Observer) -> None:
+async def _finish(account: SceneAccount, observer: Observer) -> None:
     moves = -1
     while account.moves != moves and not observer.finished.is_set():
         moves = account.moves
@@ -113,14 +113,14 @@ async def _finish(account: Account, observer: Observer) -> None:
             continue
 
 
-async def _submit(client: Client, plan: Plan) -> None:
+async def _submit(client: Client, plan: ScenePlan) -> None:
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(_USERS):
             users.create_task(_user(client, plan, jobs))
 
 
-async def _user(client: Client, plan: Plan, jobs: Iterator[PlannedJob]) -> None:
+async def _user(client: Client, plan: ScenePlan, jobs: Iterator[PlannedJob]) -> None:
     """Submit Jobs one after the other; each is retried while Sluice is down and the API server therefore rejects it."""
     for job in jobs:
         while True:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.cli.demo.gangs import UNTIL_DELETED, WORKLOAD
 from admission.cli.demo.load import document as demo_document
-from admission.cli.demo.plan import QUEUE, Nodes, Plan, PlannedJob, Team
+from admission.cli.demo.plan import QUEUE, Nodes, PlannedJob, ScenePlan, Team
 from admission.cluster.informer import Informer
 from admission.model.errors import ClusterError
 from admission.model.quantity import format_amount
@@ -18,7 +18,7 @@ from admission.model.quantity import format_amount
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from admission.cli.demo.account import Account
+    from admission.cli.demo.account import SceneAccount
     from admission.cli.demo.plan import Document
     from admission.cluster.client import Client
 
@@ -50,12 +50,12 @@ _POLL_INTERVAL: Final = 0.25
 """Real seconds between two polls of a user."""
 
 
-def plan_of_kinds(each: int, *, speed: float, seed: int = 1) -> Plan:
+def plan_of_kinds(each: int, *, speed: float, seed: int = 1) -> ScenePlan:
     """Return a plan of six teams with one kind and `each` objects per team; teams lend each other idle quota."""
     chance = random.Random(seed)
     nodes = max(12, each * len(_KINDS) // 15)
     own = {resource: nodes * amount // len(_KINDS) for resource, amount in _NODE.items()}
-    return Plan(
+    return ScenePlan(
         title=f"{each} objects of each of {len(_KINDS)} kinds",
         notes=(),
         teams=tuple(Team(name, own, None, f"{name}-work", 0) for name in _KINDS),
@@ -73,7 +73,7 @@ def plan_of_kinds(each: int, *, speed: float, seed: int = 1) -> Plan:
     )
 
 
-def documents(plan: Plan, job: PlannedJob, *, priority_class: str | None) -> list[Document]:
+def documents(plan: ScenePlan, job: PlannedJob, *, priority_class: str | None) -> list[Document]:
     """Return the objects as a user submits them: one, or all pods of a group."""
     match job.kind:
         case "PodGroup":
@@ -111,7 +111,7 @@ def _pod(job: PlannedJob, number: int) -> Document:
     return {"apiVersion": "v1", "kind": "Pod", **found}
 
 
-def _ray_job(plan: Plan, job: PlannedJob) -> Document:
+def _ray_job(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return a RayJob whose head, submitter and workers end by themselves."""
     cluster = demo_document(plan, replace(job, kind="RayCluster", pods=job.pods - 1))["spec"]
     template = _template(job, ends=True, restartPolicy="Never")
@@ -126,7 +126,7 @@ def _ray_job(plan: Plan, job: PlannedJob) -> Document:
     }
 
 
-def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
+def _stateful_set(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return a StatefulSet, which unlike the demo's has the queue label on the object itself."""
     found = demo_document(plan, job)
     template = _template(job, ends=False)
@@ -135,7 +135,9 @@ def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
     return found
 
 
-async def act_as_user(client: Client, account: Account, job: PlannedJob, submit: Callable[[], Awaitable[None]]) -> None:
+async def act_as_user(
+    client: Client, account: SceneAccount, job: PlannedJob, submit: Callable[[], Awaitable[None]]
+) -> None:
     """Act as the user of an object after it is submitted, until it is over.
 
     An endless object is deleted after its run time, while it runs. Pods of a group, which no controller recreates after
@@ -170,7 +172,7 @@ async def _deleted(client: Client, path: str) -> None:
 class RestorationCheck:
     """Checks specs of objects other than Jobs: only those with a suspend field may differ, and only while running."""
 
-    def __init__(self, client: Client, plan: Plan) -> None:
+    def __init__(self, client: Client, plan: ScenePlan) -> None:
         kinds = {job.kind for job in plan.jobs}
         self._informers = [Informer(client, path, page=0) for kind, path in _WATCHED.items() if kind in kinds]
         self._written: dict[str, Document] = {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from admission.cli.demo.plan import Plan
+    from admission.cli.demo.plan import ScenePlan
 
 _OPEN = text("SELECT count(*) FROM admissions WHERE to_at IS NULL")
 _UNFINISHED = text("SELECT count(*) FROM workloads WHERE state <> 'finished'")
@@ -94,7 +94,7 @@ async def settled(database_url: str) -> bool:
         await database.close()
 
 
-async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> tuple[Promise, ...]:
+async def promises(database_url: str, plan: ScenePlan, starts: Mapping[str, int]) -> tuple[Promise, ...]:
     """Check the ledger; `starts` is the observed number of starts by Job (`namespace/name`)."""
     database = connect(Location.parse(database_url))
     try:
@@ -170,7 +170,7 @@ async def _reports(database_url: str, held: Mapping[tuple[str, str], float]) -> 
     return violations, differing
 
 
-def _as_planned(outcomes: Mapping[str, int], plan: Plan) -> bool:
+def _as_planned(outcomes: Mapping[str, int], plan: ScenePlan) -> bool:
     """Return whether all objects that end by themselves have succeeded and all endless ones were deleted.
 
     An object that is deleted during its eviction has the outcome Evicted; so has a group of pods that was evicted and

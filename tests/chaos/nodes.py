@@ -16,7 +16,7 @@ from admission.kinds.topology import OWN_UNCONSTRAINED, POD_SET, PREFERRED_KEY, 
 from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
-    from admission.cli.demo.plan import Document, Plan
+    from admission.cli.demo.plan import Document, ScenePlan
     from admission.cluster.client import Client
 
 _IN_RACK, _IN_BLOCK = 4, 16
@@ -33,7 +33,7 @@ _REQUESTS: Final = (
 _NODES: Final = "/api/v1/nodes"
 
 
-def queue_objects(plan: Plan) -> list[Document]:
+def queue_objects(plan: ScenePlan) -> list[Document]:
     """Return the queue objects of a plan, whose flavor names a topology."""
     levels = [{"nodeLabel": label} for label in _LEVELS]
     documents = queue_documents(plan)
@@ -57,7 +57,7 @@ def placed(job: Document) -> Document:
 class Floor:
     """The nodes: their labels and faults, and the check. `exceeded`: what was placed beyond a node or a rack."""
 
-    def __init__(self, client: Client, plan: Plan) -> None:
+    def __init__(self, client: Client, plan: ScenePlan) -> None:
         self._client = client
         self._nodes = {f"kwok-node-{number}": _node(plan, number) for number in range(plan.nodes.count)}
         self._room = plan.nodes.allocatable["cpu"]
@@ -139,7 +139,7 @@ class Floor:
             self.exceeded.append(f"{metadata['name']} requires one rack, and its Job is in {sorted(racks)}")
 
 
-def _node(plan: Plan, number: int) -> Document:
+def _node(plan: ScenePlan, number: int) -> Document:
     node: dict[str, Any] = node_document(plan, number)
     node["metadata"]["labels"] |= {"block": f"b{number // _IN_BLOCK}", _RACK: f"r{number // _IN_RACK}"}
     return node

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.children import alongside
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.load import operated, prepare
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from admission.cli.demo.plan import Document, Plan, PlannedJob
+    from admission.cli.demo.plan import Document, PlannedJob, ScenePlan
     from tests.chaos.fault_injector import Server
     from tests.chaos.fleet import Fleet
     from tests.chaos.ledger import Promise
@@ -72,7 +72,7 @@ class Outcome:
         return [sentence for kept, sentence in self.promises if not kept]
 
 
-def plan_of(jobs: int, *, speed: float) -> Plan:
+def plan_of(jobs: int, *, speed: float) -> ScenePlan:
     """Return a plan of three teams with Jobs of two pods that fill one node: 40 run at a time, of 10,000 Jobs 100."""
     plan = three_teams(jobs=jobs, nodes=max(40, jobs // 100), speed=speed)
     pod = {"cpu": 5_000, "memory": 5 * 2**30}
@@ -80,7 +80,7 @@ def plan_of(jobs: int, *, speed: float) -> Plan:
 
 
 async def storm(
-    plan: Plan,
+    plan: ScenePlan,
     *,
     seed: int,
     counts: Mapping[Fault, int],
@@ -98,7 +98,7 @@ async def storm(
     """
     await _make_queues(database_url, queue_objects(plan) if by_topology else queue_documents(plan))
     scheduled = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
-    account = Account(plan)
+    account = SceneAccount(plan)
     async with (
         running_sandbox(folder, speed=plan.speed, kinds=operated(plan)) as cluster,
         Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
@@ -158,7 +158,7 @@ async def _make_queues(database_url: str, documents: list[Document]) -> None:
             await store.queues.create(parse_manifest(document), author=Author("chaos"))
 
 
-async def until(account: Account, reached: Callable[[], bool]) -> None:
+async def until(account: SceneAccount, reached: Callable[[], bool]) -> None:
     """Wait until `reached` returns True. Raises Stuck if no Job changes its phase for _PATIENCE."""
     moves, since = account.moves, time.monotonic()
     while not reached():
@@ -180,14 +180,14 @@ async def settled(database_url: str) -> None:
         raise Stuck(f"all Jobs have ended, but not in the database, {_PATIENCE:g} s later") from error
 
 
-async def _report_progress(account: Account, observer: Observer, say: Callable[[str], None]) -> None:
+async def _report_progress(account: SceneAccount, observer: Observer, say: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(_PROGRESS)
         phases = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase)
         say(f"{observer.elapsed():5.0f} s  {phases}, of {len(account.plan.jobs)}")
 
 
-async def _submit(client: Client, plan: Plan, account: Account, *, by_topology: bool) -> None:
+async def _submit(client: Client, plan: ScenePlan, account: SceneAccount, *, by_topology: bool) -> None:
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(_USERS):
@@ -196,8 +196,8 @@ async def _submit(client: Client, plan: Plan, account: Account, *, by_topology: 
 
 async def _user(
     client: Client,
-    plan: Plan,
-    account: Account,
+    plan: ScenePlan,
+    account: SceneAccount,
     jobs: Iterator[PlannedJob],
     users: asyncio.TaskGroup,
     *,
@@ -213,7 +213,7 @@ async def _user(
         users.create_task(act_as_user(client, account, job, submit))
 
 
-async def _create(client: Client, plan: Plan, job: PlannedJob, *, by_topology: bool) -> None:
+async def _create(client: Client, plan: ScenePlan, job: PlannedJob, *, by_topology: bool) -> None:
     is_urgent = crc32(job.name.encode()) % _ONE_OF == 0
     for document in documents(plan, job, priority_class=_URGENT["metadata"]["name"] if is_urgent else None):
         await created(client, PATHS[job.kind].format(job.team), placed(document) if by_topology else document)

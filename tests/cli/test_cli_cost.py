@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from admission.cli.output.prices import Item, PriceBook, statement
+from admission.cli.output.prices import PriceBook, PriceItem, statement
 from admission.client.answers import UsageRow
 
 GPU = "nvidia.com/gpu"
@@ -43,10 +43,10 @@ def test_newest_price_of_the_flavor_holds_from_its_day_on():
     assert found.price("spot", GPU, date(2026, 11, 19)) is None
     rows = [row("2026-11-14", 2), row("2026-11-15", 2), row("2026-12-01", 1), row("2026-11-01", 1, flavor="spot")]
     assert statement([*rows, row("2026-11-30", 100, resource="cpu", namespace="b")], found) == [
-        Item("2026-11", ("a",), "h100", GPU, rows[0].unit, 4.0, Decimal("14.0")),
-        Item("2026-11", ("a",), "spot", GPU, rows[0].unit, 1.0, None),
-        Item("2026-11", ("b",), "h100", "cpu", "core-hours", 100.0, Decimal("5.000")),
-        Item("2026-12", ("a",), "h100", GPU, rows[0].unit, 1.0, Decimal("4.0")),
+        PriceItem("2026-11", ("a",), "h100", GPU, rows[0].unit, 4.0, Decimal("14.0")),
+        PriceItem("2026-11", ("a",), "spot", GPU, rows[0].unit, 1.0, None),
+        PriceItem("2026-11", ("b",), "h100", "cpu", "core-hours", 100.0, Decimal("5.000")),
+        PriceItem("2026-12", ("a",), "h100", GPU, rows[0].unit, 1.0, Decimal("4.0")),
     ]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.gangs import UNTIL_DELETED
-from admission.cli.demo.plan import Plan, PlannedJob, job_document, three_teams
+from admission.cli.demo.plan import PlannedJob, ScenePlan, job_document, three_teams
 from admission.cli.demo.scenes import fair_share, of_kinds
 from admission.cli.demo.terminal import Terminal
 
@@ -22,9 +22,9 @@ FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "
 class Run:
     """Jobs of a small plan, as the API server would show them to the account."""
 
-    def __init__(self, jobs: int = 20, nodes: int = 10, *, plan: Plan | None = None) -> None:
+    def __init__(self, jobs: int = 20, nodes: int = 10, *, plan: ScenePlan | None = None) -> None:
         self.plan = plan or three_teams(jobs=jobs, nodes=nodes)
-        self.account = Account(self.plan)
+        self.account = SceneAccount(self.plan)
 
     def show(
         self,
@@ -309,7 +309,7 @@ def test_waits_are_counted_from_creation_to_the_first_start() -> None:
 # ---------------------------------------------------------------------- the terminal
 
 
-def account_of_a_running_demo() -> Account:
+def account_of_a_running_demo() -> SceneAccount:
     run = Run()
     for job in run.plan.jobs:
         run.show(job, suspend=True)

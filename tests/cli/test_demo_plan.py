@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from admission.cli.demo.plan import GPU, Plan, node_document, queue_documents, three_teams
+from admission.cli.demo.plan import GPU, ScenePlan, node_document, queue_documents, three_teams
 from admission.cli.demo.scenes import fair_share
 from admission.cli.demo.trace import BadTrace, trace_plan
 from admission.model.manifests import parse_manifest
@@ -45,7 +45,7 @@ def test_every_job_fits_into_the_limit_of_its_team_with_10_nodes() -> None:
 
 
 @pytest.mark.parametrize("plan", [three_teams(), fair_share()])
-def test_the_queue_documents_are_valid_manifests(plan: Plan) -> None:
+def test_the_queue_documents_are_valid_manifests(plan: ScenePlan) -> None:
     objects = [parse_manifest(document) for document in queue_documents(plan)]
     kinds = [obj.kind for obj in objects]
     assert kinds.count("ClusterQueue") == kinds.count("LocalQueue") == kinds.count("WorkloadPriorityClass") == 3

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from serve_processes import Replica
 
-    from admission.cli.demo.stage import Cluster
+    from admission.cli.demo.stage import DemoCluster
 
 NOTICED = 60.0
 """Seconds within which /readyz has to fail."""
@@ -34,7 +34,7 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 @asynccontextmanager
-async def frozen(cluster: Cluster) -> AsyncIterator[None]:
+async def frozen(cluster: DemoCluster) -> AsyncIterator[None]:
     cluster.child.process.send_signal(signal.SIGSTOP)
     try:
         yield

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from admission.cli.demo.stage import Sluice as Serving
+    from admission.cli.demo.stage import DemoSluice as Serving
 
 Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 
 from admission.cluster import errors
 from admission.cluster.client import Client, PatchType
-from admission.cluster.events import EventRecorder, Reference
+from admission.cluster.events import EventRecorder, ObjectReference
 from admission.cluster.identity import whoami
 from admission.cluster.informer import Informer
 from admission.cluster.writer import Patch, Writer
@@ -154,7 +154,7 @@ async def test_writer_sends_one_request_per_patch(sandbox, client):
 
 async def test_recorded_event_is_accepted_and_refers_to_its_job(sandbox, client):
     made = await client.create(JOBS, job("a"))
-    regarding = Reference("batch/v1", "Job", "a", made["metadata"]["uid"], "default")
+    regarding = ObjectReference("batch/v1", "Job", "a", made["metadata"]["uid"], "default")
     recorder = EventRecorder(client)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(recorder.run())
@@ -168,7 +168,7 @@ async def test_recorded_event_is_accepted_and_refers_to_its_job(sandbox, client)
 
 
 async def test_event_of_one_occasion_is_stored_once_across_recorders(client):
-    regarding = Reference("batch/v1", "Job", "a", "uid-a", "default")
+    regarding = ObjectReference("batch/v1", "Job", "a", "uid-a", "default")
     recorders = [EventRecorder(client, instance=name) for name in ("first", "second")]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(recorder.run()) for recorder in recorders]

@@ -10,13 +10,13 @@ import pytest
 from scripted_server import failure, reply
 
 from admission.cluster.errors import Conflict, NotPermitted
-from admission.cluster.events import EventRecorder, Reference
+from admission.cluster.events import EventRecorder, ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch, Writer
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-JOB = Reference("batch/v1", "Job", "train", "uid-1", "ns")
+JOB = ObjectReference("batch/v1", "Job", "train", "uid-1", "ns")
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_recorded_event_has_the_form_of_events_k8s_io(server, client, runn
     recorder = EventRecorder(client, instance="sluice-0", now=lambda: 1_700_000_000.25)
     running(recorder)
     assert recorder.record(JOB, reason="Admitted", action="Admit", note="admitted by ClusterQueue a")
-    node = Reference("v1", "Node", "n1", "uid-2")
+    node = ObjectReference("v1", "Node", "n1", "uid-2")
     assert recorder.record(node, reason="Odd", action="Look", note="ü" * 2000, warning=True)
     await recorder.idle()
     first, second = sorted(map(orjson.loads, server.bodies), key=lambda event: event["reason"])

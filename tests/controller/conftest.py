@@ -20,7 +20,7 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists
 from admission.store.store import Store
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -218,7 +218,7 @@ class World:
         self, name: str, state: str, namespace: str = "team-a", *, reason: str | None = None
     ) -> WorkloadRecord:
         """Wait until the database has a workload in this state (and with this reason), and return it."""
-        where = (Condition("name", frozenset({name})), Condition("state", frozenset({state})))
+        where = (ColumnFilter("name", frozenset({name})), ColumnFilter("state", frozenset({state})))
 
         async def look() -> WorkloadRecord | None:
             for record in (await self.store.workloads.list(namespace=namespace, where=where)).workloads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.controller.workloads.group_trees import LEVELS, GroupState, GroupTrees, Place
+from admission.controller.workloads.group_trees import LEVELS, GroupState, GroupTrees, TreePlace
 from admission.model import child_sentences
 
 LEAF, WHOLE = "PodGroup", "CompositePodGroup"
@@ -14,7 +14,7 @@ def trees(*groups, served=True):
     """Return the trees of groups (kind, name, parent, gang size), the oldest first. Gang size 0: no gang."""
     found = GroupTrees(lambda: served)
     for age, (kind, name, parent, needed) in enumerate(groups):
-        found.take(("ns", kind, name), Place(parent, needed, f"{age:03}"))
+        found.take(("ns", kind, name), TreePlace(parent, needed, f"{age:03}"))
     return found
 
 
@@ -112,10 +112,10 @@ def test_missing_parent_is_named_in_the_wait_message():
 
 def test_take_returns_the_roots_of_changed_trees():
     found = trees((WHOLE, "rc", "", 2), (WHOLE, "part", "rc", 1), (WHOLE, "other", "", 1))
-    assert found.take(("ns", LEAF, "leaf"), Place("part", 1, "3")) == {"rc"}
-    assert found.take(("ns", LEAF, "leaf"), Place("part", 1, "3")) == set()
+    assert found.take(("ns", LEAF, "leaf"), TreePlace("part", 1, "3")) == {"rc"}
+    assert found.take(("ns", LEAF, "leaf"), TreePlace("part", 1, "3")) == set()
     assert found.gang("ns", "rc").pods == {"leaf": 1}
-    assert found.take(("ns", LEAF, "leaf"), Place("other", 1, "3")) == {"rc", "other"}
+    assert found.take(("ns", LEAF, "leaf"), TreePlace("other", 1, "3")) == {"rc", "other"}
     assert found.gang("ns", "rc").pods == {}
     assert found.take(("ns", LEAF, "leaf"), None) == {"other"}
     assert found.gang("ns", "other").pods == {}

@@ -7,7 +7,7 @@ from job_examples import cluster_queue, flavor, job, local_queue, runs
 
 from admission.model import sentences
 from admission.store.audit_log import Author
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_workload_with_higher_ordered_priority_is_admitted_first(full):
 
 
 async def test_workload_ordered_to_the_top_is_admitted_first_with_unchanged_priority(full):
-    await full.order("younger", place=Place())
+    await full.order("younger", place=QueuePlace())
     await delete_full_job(full)
     await full.job("younger", runs)
     record = await full.record("younger", "admitted")
@@ -99,7 +99,7 @@ async def test_workload_ordered_to_the_top_is_admitted_first_with_unchanged_prio
 @pytest.mark.long
 async def test_ordered_place_before_another_workload_survives_restart(full):
     elder = await full.store.workloads.get("team-a", "elder")
-    await full.order("younger", place=Place(before=elder.workload.uid))
+    await full.order("younger", place=QueuePlace(before=elder.workload.uid))
     await full.eventually(lambda: _ordered(full, "younger"))
     await full.end()
     await full.start()

@@ -41,7 +41,7 @@ CURES: tuple[Cure, ...] = (
                 "Step.START if seen.suspended and not pods_remain else",
                 "Step.START if seen.suspended else",
             ),
-            ("admission/kinds/job.py", 'if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":', "if False:"),
+            ("admission/kinds/job.py", 'if obj["spec"].get(_REPLACEMENT) == _BESIDE_TERMINATING:', "if False:"),
         ),
     ),
     Cure(

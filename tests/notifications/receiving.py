@@ -14,7 +14,7 @@ from aiohttp import web
 from admission.model.queues import Subscription
 from admission.notifications.notifier import Notifier
 from admission.notifications.receivers import Receiver, Receivers
-from admission.notifications.sending import Sender
+from admission.notifications.sending import NotificationSender
 
 if TYPE_CHECKING:
     import ssl
@@ -91,7 +91,7 @@ async def notifying(
     store: Store, clock: Callable[[], float], *receivers: Receiver, networks: tuple[Any, ...] = (LOOPBACK,)
 ) -> AsyncIterator[Notifier]:
     allowed = Receivers({one.name: one for one in receivers}, networks)
-    async with Sender.open(lambda: allowed) as sender:
+    async with NotificationSender.open(lambda: allowed) as sender:
         yield Notifier(store, lambda: allowed, sender, clock=clock)
 
 

@@ -10,7 +10,7 @@ import pytest
 from receiving import LOOPBACK, inbox, receiver
 
 from admission.notifications.receivers import DeliveryFailed, Receivers
-from admission.notifications.sending import Sender, is_allowed
+from admission.notifications.sending import NotificationSender, is_allowed
 from tests.api.pki import Authority
 
 EVENT = {"id": "1", "type": "dev.sluice.workload.admitted", "data": {}}
@@ -50,7 +50,7 @@ async def refusal(sender, given) -> str:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]"])
 async def test_no_connection_is_made_to_loopback_by_any_name(tmp_path, host):
-    async with inbox() as box, Sender.open(lambda: Receivers({})) as sender:
+    async with inbox() as box, NotificationSender.open(lambda: Receivers({})) as sender:
         hostile = replace(receiver("pager", tmp_path, box), url=box.url.replace("127.0.0.1", host))
         text = await refusal(sender, hostile)
         assert box.received == []
@@ -60,7 +60,7 @@ async def test_no_connection_is_made_to_loopback_by_any_name(tmp_path, host):
 async def test_changed_allowed_networks_apply_to_the_next_request(tmp_path):
     async with inbox() as box:
         allowed = Receivers({})
-        async with Sender.open(lambda: allowed) as sender:
+        async with NotificationSender.open(lambda: allowed) as sender:
             given = receiver("pager", tmp_path, box)
             assert "127.0.0.1 is not a public address" in await refusal(sender, given)
             allowed = Receivers({}, (LOOPBACK,))
@@ -71,7 +71,7 @@ async def test_changed_allowed_networks_apply_to_the_next_request(tmp_path):
 
 
 async def test_a_redirect_is_not_followed(tmp_path):
-    async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
+    async with inbox() as box, NotificationSender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         box.status, box.headers = 307, {"Location": "/elsewhere"}
         assert "answers 307, a redirect, which is not followed" in await refusal(sender, receiver("a", tmp_path, box))
         assert [one.path for one in box.received] == ["/hook"]
@@ -83,13 +83,13 @@ async def test_a_redirect_is_not_followed(tmp_path):
 async def test_invalid_url_from_a_file_fails_the_delivery_and_is_not_shown(tmp_path, url):
     file = tmp_path / "url"
     file.write_text(url)
-    async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
+    async with inbox() as box, NotificationSender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         text = await refusal(sender, replace(receiver("a", tmp_path, box), url="", url_file=file))
         assert url not in text
 
 
 async def test_secret_file_is_read_for_each_request(tmp_path):
-    async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
+    async with inbox() as box, NotificationSender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         given = receiver("a", tmp_path, box)
         await sender.send(given, EVENT, at=0.0)
         (tmp_path / "secret").write_text("whsec_c2VjcmV0")
@@ -104,7 +104,7 @@ async def test_secret_file_is_read_for_each_request(tmp_path):
 
 async def test_url_file_is_read_for_each_request(tmp_path):
     file = tmp_path / "url"
-    async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
+    async with inbox() as box, NotificationSender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         given = replace(receiver("a", tmp_path, box), url="", url_file=file)
         for path in ("/first", "/second"):
             file.write_text(box.url.replace("/hook", path))
@@ -115,7 +115,7 @@ async def test_url_file_is_read_for_each_request(tmp_path):
 
 
 async def test_retry_after_of_a_failed_delivery_is_parsed_and_bounded(tmp_path):
-    async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
+    async with inbox() as box, NotificationSender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         for header, seconds in (("30", 30.0), ("999999", 3600.0), ("soon", 0.0), ("9" * 5000, 0.0)):
             box.status, box.headers = 429, {"Retry-After": header}
             with pytest.raises(DeliveryFailed) as raised:
@@ -130,9 +130,9 @@ async def test_receiver_is_trusted_by_the_authorities_of_the_system(tmp_path, mo
     async with inbox(context=context) as box:
         pager = receiver("pager", tmp_path, box)
         receivers = Receivers({}, networks=(LOOPBACK,))
-        async with Sender.open(lambda: receivers) as sender:
+        async with NotificationSender.open(lambda: receivers) as sender:
             assert "certificate" in await refusal(sender, pager)
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-        async with Sender.open(lambda: receivers) as sender:
+        async with NotificationSender.open(lambda: receivers) as sender:
             await sender.send(pager, EVENT, at=0.0)
     assert len(box.received) == 1

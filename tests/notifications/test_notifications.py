@@ -14,7 +14,7 @@ from receiving import SECRET, inbox, notifying, process_and_deliver, receiver, s
 from admission.notifications.bodies import slack_text
 from admission.store.audit_log import Author
 from admission.store.errors import StaleEpoch
-from admission.store.notifications import Scope
+from admission.store.notifications import WorkloadScope
 from admission.store.records import Changes, State, Transition
 from admission.store.retention import Retention
 from tests.store.store_examples import (
@@ -274,7 +274,7 @@ async def test_pending_notifications_over_the_limit_are_counted_as_left_out(stor
         assert len(box.received) == 3
         (state,) = (await store.notifications.states()).values()
         assert state.left_out == {"dev.sluice.workload.pending": 7}
-    read, number = await store.notifications.waiting(Scope(), queued_after=None, queued_by=clock(), limit=4)
+    read, number = await store.notifications.waiting(WorkloadScope(), queued_after=None, queued_by=clock(), limit=4)
     assert (len(read), number) == (4, 10), "no more records than the limit are read"
 
 

@@ -9,7 +9,7 @@ from test_notifications import finishes
 
 from admission.notifications.notifier import Notifier
 from admission.notifications.receivers import Receivers
-from admission.notifications.sending import Sender
+from admission.notifications.sending import NotificationSender
 from admission.store.audit_log import Author
 from tests.store.store_examples import admission, admitted, workload
 
@@ -18,7 +18,7 @@ async def test_delivery_ends_quietly_when_its_receiver_is_removed_meanwhile(stor
     epoch = await store.lead("test")
     async with inbox() as box:
         configured = [Receivers({"pager": receiver("pager", tmp_path, box)}, (LOOPBACK,))]
-        async with Sender.open(lambda: configured[0]) as sender:
+        async with NotificationSender.open(lambda: configured[0]) as sender:
             notifier = Notifier(store, lambda: configured[0], sender, clock=clock)
             await store.queues.create(subscription("all", events=["Finished"]), author=Author("ada"))
             await process_and_deliver(notifier, epoch)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from functools import partial
 
-from admission.sandbox.admission.chain import Admission
-from admission.sandbox.apiserver.registry import Registry
+from admission.sandbox.admission.chain import ConfiguredAdmission
+from admission.sandbox.apiserver.registry import ObjectRegistry
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.builtin.kinds import built_in
 from admission.sandbox.clock import Clock
@@ -25,7 +25,7 @@ class Cluster:
 
     def __init__(self, clock):
         self.now = clock.now
-        self.registry = Registry(clock, partial(Admission, delay=0))
+        self.registry = ObjectRegistry(clock, partial(ConfiguredAdmission, delay=0))
         for resource in built_in(36):
             self.registry.add(resource)
         self.client = self.local("tester")

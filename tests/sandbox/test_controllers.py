@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from job_cluster import NAMESPACE, SPEED, Cluster, phases, started
 
-from admission.sandbox.admission.chain import Admission
-from admission.sandbox.apiserver.registry import Registry
+from admission.sandbox.admission.chain import ConfiguredAdmission
+from admission.sandbox.apiserver.registry import ObjectRegistry
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import STOP_SECONDS, controllers
@@ -343,7 +343,9 @@ class TestDeletion:
 class TestRunning:
     async def test_failing_controller_stops_the_sandbox(self):
         clock = Clock()
-        empty = Registry(clock, partial(Admission, delay=0))  # serves nothing, so that there is nothing to watch
+        empty = ObjectRegistry(
+            clock, partial(ConfiguredAdmission, delay=0)
+        )  # serves nothing, so that there is nothing to watch
         with pytest.raises(ExceptionGroup, match="a part of the sandbox failed"):
             async with controllers(lambda user: LocalClient(empty, User(user)), clock):
                 await asyncio.Event().wait()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission.sandbox.background import background
-from admission.sandbox.controllers.base import Controller
+from admission.sandbox.controllers.base import SimulatedController
 from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.findings import Finding
 from tests.fuzz.world import World
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Broken(Controller):
+class Broken(SimulatedController):
     """Fails once for each of two objects: while one is observed, and while the other is reconciled."""
 
     plurals = ("namespaces",)

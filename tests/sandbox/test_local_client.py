@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from admission.sandbox.background import background
-from admission.sandbox.controllers.base import Controller
+from admission.sandbox.controllers.base import SimulatedController
 from admission.sandbox.sandbox import Sandbox
 
 
@@ -26,7 +26,7 @@ async def test_closing_a_watcher_twice_does_not_affect_other_watchers():
 async def test_busy_controller_observes_changes_between_two_syncs():
     seen = []
 
-    class Slow(Controller):
+    class Slow(SimulatedController):
         plurals = ("namespaces",)
 
         def observe(self, plural, change, obj, before):
@@ -49,7 +49,7 @@ async def test_busy_controller_observes_changes_between_two_syncs():
 
 
 async def test_exception_while_an_object_is_observed_is_logged_and_the_next_is_reconciled(controller_errors):
-    class Choosy(Controller):
+    class Choosy(SimulatedController):
         plurals = ("namespaces",)
 
         def observe(self, plural, change, obj, before):

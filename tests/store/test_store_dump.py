@@ -33,7 +33,7 @@ from admission.store.errors import DatabaseNotEmpty, DatabaseUnusable, StaleEpoc
 from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ async def fill(store: Store, clock: Clock) -> None:
     asked = CheckRecord("2", "check", "Pending", clock.now)
     await store.commit(admitted(runs, admission(3), at=clock.now + 1.5), epoch=epoch)
     await store.commit(Changes(checks=(asked,)), epoch=epoch)
-    await store.orders.give("1", author=author, place=Place())
+    await store.orders.give("1", author=author, place=QueuePlace())
     report = {"name": "check", "state": "Ready", "podSetUpdates": [{"name": "main", "labels": {"a": "b"}}]}
     await store.orders.report("2", [CheckReport.model_validate(report)], author=author)
     clock.advance(30 * HOUR)

@@ -20,7 +20,7 @@ from tests.executed_statements import executed
 if TYPE_CHECKING:
     from conftest import Clock
 
-    from admission.store.ledger.ledger_sums import Wanted
+    from admission.store.ledger.ledger_sums import SumKey
     from admission.store.store import Store
 
 ROWS = ("FROM admissions", "to_at IS NULL")
@@ -43,11 +43,11 @@ def sums(store: Store, clock: Clock) -> LedgerSums:
     return LedgerSums(store._database, clock=clock)
 
 
-def until_now(start: float = START) -> Wanted:
+def until_now(start: float = START) -> SumKey:
     return wanted(start, None, "", UTC, HOLDER_COLUMNS, {})
 
 
-async def request(sums: LedgerSums, what: Wanted, *, user: str = "") -> asyncio.Task[LedgerSum]:
+async def request(sums: LedgerSums, what: SumKey, *, user: str = "") -> asyncio.Task[LedgerSum]:
     """Request a sum, and return when it waits for its turn or is refused."""
     task = asyncio.create_task(sums.get(what, user=user))
     await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from store_examples import admission, admitted, cluster_queue, flavor, local_que
 from admission.model.errors import InvalidObject
 from admission.store.audit_log import Author
 from admission.store.records import Changes, State
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 
 LEA = Author("lea", reason="deadline")
 NAMESPACES = {"a": "team-a", "x": "team-x"}
@@ -55,11 +55,11 @@ async def order(store, uid, **ordered):
 @pytest.mark.parametrize(
     ("uid", "place", "line"),
     [
-        ("a4", Place(), "a4 x1 a1 x2 a2 a3"),
-        ("a4", Place("a2"), "a1 x1 a4 x2 a2 a3"),
-        ("a4", Place("a3"), "a1 x1 a2 x2 a4 a3"),
-        ("a1", Place("a4"), "a2 x1 a3 x2 a1 a4"),
-        ("a1", Place(), "a1 x1 a2 x2 a3 a4"),
+        ("a4", QueuePlace(), "a4 x1 a1 x2 a2 a3"),
+        ("a4", QueuePlace("a2"), "a1 x1 a4 x2 a2 a3"),
+        ("a4", QueuePlace("a3"), "a1 x1 a2 x2 a4 a3"),
+        ("a1", QueuePlace("a4"), "a2 x1 a3 x2 a1 a4"),
+        ("a1", QueuePlace(), "a1 x1 a2 x2 a3 a4"),
     ],
 )
 async def test_position_order_exchanges_positions_within_the_namespace(store, waiting, uid, place, line):
@@ -75,7 +75,7 @@ async def test_orders_within_a_namespace_never_delay_other_namespaces(store, wai
         uid = chance.choice(mine)
         what = chance.choice(
             [
-                {"place": Place(chance.choice(["", *(one for one in mine if one != uid)]))},
+                {"place": QueuePlace(chance.choice(["", *(one for one in mine if one != uid)]))},
                 {"place": None},
                 {"priority": chance.choice([None, -5, 0, 5])},
             ]
@@ -89,7 +89,7 @@ async def test_orders_within_a_namespace_never_delay_other_namespaces(store, wai
 
 
 async def test_exchange_is_stored_for_all_moved_workloads_and_undone_in_reverse(store, waiting):
-    await order(store, "a4", place=Place())
+    await order(store, "a4", place=QueuePlace())
     assert {entry.uid for entry in (await store.orders.of(["a1", "a2", "a3", "a4", "x1"])).orders} == {
         "a1", "a2", "a3", "a4",
     }  # fmt: skip
@@ -104,7 +104,7 @@ async def test_position_cannot_be_taken_along_to_another_cluster_queue(store, wa
     late = pending(workload("a9", queue="own", created=1_750_000_100.0))
     first = pending(workload("a8", queue="own", created=1_749_000_000.0))
     await store.commit(Changes(workloads=(late, first)), epoch=waiting)
-    await order(store, "a9", place=Place())  # takes the position of a8, the oldest workload
+    await order(store, "a9", place=QueuePlace())  # takes the position of a8, the oldest workload
     with pytest.raises(InvalidObject, match="would come before workloads of other namespaces"):
         await order(store, "a9", local_queue="main")
     await order(store, "a9", local_queue="main", place=None)
@@ -120,11 +120,11 @@ async def test_position_order_requires_two_pending_workloads_of_the_same_namespa
     await store.commit(Changes(workloads=(stopping,)), epoch=waiting)
     rest = "is not among the first 1000 workloads of namespace team-a that wait in the ClusterQueue"
     for uid, place, says in (
-        ("a7", Place(), 'Workload "job-a7": spec.order: it is admitted and does not wait'),
-        ("a8", Place(), f'Workload "job-a8": spec.order: it {rest}'),
-        ("a1", Place("a7", "team-a/job-a7"), f'spec.order: workload "team-a/job-a7" {rest}'),
-        ("a1", Place("x1", "team-x/job-x1"), f'spec.order: workload "team-x/job-x1" {rest}'),
-        ("a1", Place("a1"), "spec.order.before: is the workload itself; name another one"),
+        ("a7", QueuePlace(), 'Workload "job-a7": spec.order: it is admitted and does not wait'),
+        ("a8", QueuePlace(), f'Workload "job-a8": spec.order: it {rest}'),
+        ("a1", QueuePlace("a7", "team-a/job-a7"), f'spec.order: workload "team-a/job-a7" {rest}'),
+        ("a1", QueuePlace("x1", "team-x/job-x1"), f'spec.order: workload "team-x/job-x1" {rest}'),
+        ("a1", QueuePlace("a1"), "spec.order.before: is the workload itself; name another one"),
     ):
         with pytest.raises(InvalidObject, match=says):
             await order(store, uid, place=place)

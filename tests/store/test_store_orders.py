@@ -13,7 +13,7 @@ from admission.model.errors import InvalidObject
 from admission.store.audit_log import Author
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import Changes, CheckRecord
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 
 ADA = Author("ada", reason="because")
 
@@ -61,7 +61,7 @@ async def test_repeated_or_dry_run_order_writes_nothing(store, waiting):
 
 async def test_each_order_is_audited_with_the_previous_and_the_new_spec(store, waiting):
     await store.orders.give("a", author=ADA, priority=7)
-    await store.orders.give("a", author=ADA, priority=8, place=Place(before="c"))
+    await store.orders.give("a", author=ADA, priority=8, place=QueuePlace(before="c"))
     record, _ = (await store.audit.list({"kind": "Workload"})).records
     assert (record.user, record.reason, record.name) == ("ada", "because", "job-a")
     assert record.before == {"spec": {"priority": 7, "hold": False}}
@@ -87,7 +87,7 @@ async def test_invalid_order_is_rejected_with_a_message(store, epoch, waiting):
     with pytest.raises(InvalidObject, match=r'spec.queueName: LocalQueue "team-a/nowhere" does not exist'):
         await store.orders.give("a", author=ADA, local_queue="nowhere")
     with pytest.raises(InvalidObject, match=r"spec.order.before: the workload .* does not wait in the same"):
-        await store.orders.give("a", author=ADA, place=Place(before="nobody"))
+        await store.orders.give("a", author=ADA, place=QueuePlace(before="nobody"))
     with pytest.raises(Conflict, match="resourceVersion"):
         await store.orders.give("a", author=ADA, resource_version="1", held=True)
     await store.commit(finished(waiting[0].workload, at=1_750_000_100.0), epoch=epoch)
@@ -123,25 +123,25 @@ async def _queue_order(store):
 )
 async def test_position_orders_determine_the_queue_order(store, waiting, moves, standing):
     for uid, place in moves:
-        await store.orders.give(uid, author=ADA, place=None if place is None else Place(place))
+        await store.orders.give(uid, author=ADA, place=None if place is None else QueuePlace(place))
     assert await _queue_order(store) == standing
 
 
 async def test_admitted_workload_gets_a_position_only_with_a_change_of_local_queue(store, epoch, waiting):
     runs = workload("runs")
     await store.commit(admitted(runs, admission(), at=1_750_000_100.0), epoch=epoch)
-    for place in (Place(), Place(before="a")):
+    for place in (QueuePlace(), QueuePlace(before="a")):
         with pytest.raises(InvalidObject, match="it is admitted and does not wait: only what waits has a place"):
             await store.orders.give("runs", author=ADA, place=place)
     with pytest.raises(InvalidObject, match="is the workload itself; name another one"):
-        await store.orders.give("a", author=ADA, place=Place(before="a"))
-    moved = await store.orders.give("runs", author=ADA, local_queue="other", place=Place())
+        await store.orders.give("a", author=ADA, place=QueuePlace(before="a"))
+    moved = await store.orders.give("runs", author=ADA, local_queue="other", place=QueuePlace())
     assert (moved.local_queue, moved.rank_at is None) == ("other", False)
 
 
 async def test_first_position_is_before_workloads_of_higher_priority(store, epoch, waiting):
     await store.commit(Changes(workloads=(pending(workload("high", priority=9)),)), epoch=epoch)
-    await store.orders.give("c", author=ADA, place=Place())
+    await store.orders.give("c", author=ADA, place=QueuePlace())
     assert (await order_of(store, "c")).rank_priority == 9
     assert (await _queue_order(store))[0] == "c"
 
@@ -150,9 +150,9 @@ async def test_position_is_relative_to_workloads_of_the_same_cluster_queue(store
     await store.queues.create(cluster_queue("elsewhere"), author=ADA)
     await store.queues.create(local_queue("far", leads_to="elsewhere"), author=ADA)
     await store.commit(Changes(workloads=(pending(workload("far", priority=9, queue="far")),)), epoch=epoch)
-    await store.orders.give("b", author=ADA, place=Place())
+    await store.orders.give("b", author=ADA, place=QueuePlace())
     assert (await order_of(store, "b")).rank_priority == 0
-    await store.orders.give("b", author=ADA, local_queue="far", place=Place())
+    await store.orders.give("b", author=ADA, local_queue="far", place=QueuePlace())
     assert (await order_of(store, "b")).rank_priority == 9
 
 

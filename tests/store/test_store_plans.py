@@ -10,9 +10,9 @@ from executed_statements import executed
 from store_examples import cluster_queue, flavor, local_queue, pending, workload
 
 from admission.store.audit_log import Author
-from admission.store.notifications import Scope
+from admission.store.notifications import WorkloadScope
 from admission.store.records import Changes
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 from admission.store.workloads.search import Search
 
 
@@ -34,11 +34,11 @@ async def statuses(store):
 
 
 async def notifications(store):
-    await store.notifications.waiting(Scope(), queued_after=None, queued_by=2e9, limit=10)
+    await store.notifications.waiting(WorkloadScope(), queued_after=None, queued_by=2e9, limit=10)
 
 
 async def exchange_of_places(store):
-    await store.orders.give("b", author=Author("ada"), place=Place(before="a"), within_namespace=True)
+    await store.orders.give("b", author=Author("ada"), place=QueuePlace(before="a"), within_namespace=True)
 
 
 async def search(store):

@@ -15,7 +15,7 @@ from admission.model.queues import ClusterQueue
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions
 from admission.store.ledger.usage import QuotaKey
-from admission.store.ledger.violations import Row, Version, Violation, violations
+from admission.store.ledger.violations import RecordVersion, Row, Violation, violations
 from admission.store.records import Changes, Resized
 from admission.store.store import Store
 
@@ -170,7 +170,9 @@ def test_violations_of_a_single_queue_equal_a_direct_count(rows: list[tuple[int,
         for number, (amount, begun, length) in enumerate(rows)
     ]
     spec = NodeSpec("cq", "", {("default", "cpu"): Quota(quota)})
-    found = {v.revision: (v.over, v.workloads) for v in violations(ledger, [Version(0, "ClusterQueue", "cq", spec)])}
+    found = {
+        v.revision: (v.over, v.workloads) for v in violations(ledger, [RecordVersion(0, "ClusterQueue", "cq", spec)])
+    }
     expected = {}
     for revision in range(1, 41):
         held = sum(r.amount for r in ledger if r.begun <= revision and (r.ended is None or r.ended > revision))

@@ -10,10 +10,10 @@ from store_examples import admission, admitted, cluster_queue, finished, local_q
 
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.audit_log import Author
-from admission.store.notifications import Scope
+from admission.store.notifications import WorkloadScope
 from admission.store.records import GOES_ON, Changes, Eviction, QueueStatus, Resized, State, WorkloadRecord
 from admission.store.store import Store
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 from admission.store.workloads.search import Search
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ async def test_lists_are_filtered_by_namespace_queue_and_state(store: Store):
 
     assert await uids() == ["1", "3", "2"]
     assert await uids(namespace="team-b") == ["2"]
-    in_cq = Condition("cluster_queue", frozenset({"cq"}))
-    assert await uids(namespace="team-a", where=[Condition("local_queue", frozenset({"other"}))]) == ["3"]
+    in_cq = ColumnFilter("cluster_queue", frozenset({"cq"}))
+    assert await uids(namespace="team-a", where=[ColumnFilter("local_queue", frozenset({"other"}))]) == ["3"]
     assert await uids(where=[in_cq]) == ["1"]
-    assert await uids(where=[Condition("state", frozenset({"pending", "finished"}))]) == ["3", "2"]
-    assert await uids(where=[Condition("state", frozenset({"pending"}), negated=True)]) == ["1"]
+    assert await uids(where=[ColumnFilter("state", frozenset({"pending", "finished"}))]) == ["3", "2"]
+    assert await uids(where=[ColumnFilter("state", frozenset({"pending"}), negated=True)]) == ["1"]
     assert (await store.workloads.list(where=[in_cq])).workloads[0].admission == admission()
     assert (await store.workloads.uids(where=[in_cq]))[0] == {"1"}
 
@@ -110,10 +110,10 @@ async def test_condition_matches_the_same_records_in_memory_and_in_the_database(
     records = (await store.workloads.list()).workloads
     wanted = {"namespace": "team-b", "name": two.name, "uid": "2", "state": "pending", "local_queue": "other",
               "cluster_queue": "", "priority": 7, "submitted_by": "", "cluster": "b"}  # fmt: skip
-    assert wanted.keys() == Condition.COLUMNS
+    assert wanted.keys() == ColumnFilter.COLUMNS
     for column, value in wanted.items():
         for negated in (False, True):
-            condition = Condition(column, frozenset({value}), negated)
+            condition = ColumnFilter(column, frozenset({value}), negated)
             found = (await store.workloads.list(where=[condition])).workloads
             assert found == tuple(record for record in records if condition.holds(record)), condition
 
@@ -242,7 +242,7 @@ async def test_long_waits_are_filtered_by_the_cluster_queue_of_the_local_queue(s
     gone = pending(workload("2", queue="deleted"), cluster_queue="cq")
     await store.commit(Changes(workloads=(never_ran, moved, gone)), epoch=epoch)
     for name, uids in (("cq", ["0"]), ("elsewhere", ["1"]), ("", ["0", "1", "2"])):
-        scope = Scope(cluster_queue=name)
+        scope = WorkloadScope(cluster_queue=name)
         found, number = await store.notifications.waiting(scope, queued_after=None, queued_by=T, limit=len(uids))
         assert (sorted(one.uid for one in found), number) == (uids, len(uids))
     assert {one.uid: one.cluster_queue for one in found} == {"0": "cq", "1": "elsewhere", "2": ""}

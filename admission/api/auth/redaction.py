@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from admission.api.auth.authorization import may_read
 from admission.engine.vocabulary import FOREIGN
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ async def named_messages(request: web.Request, store: Store, messages: Iterable[
     uids = frozenset(uid for text in texts for uid in _MENTION.findall(text))
     if not uids or not await may_read(request, ""):
         return texts
-    page = await store.workloads.list(where=(Condition("uid", uids),), limit=len(uids))
+    page = await store.workloads.list(where=(ColumnFilter("uid", uids),), limit=len(uids))
     keys = {record.workload.uid: record.workload.key for record in page.workloads}
 
     def name(match: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from admission.apimachinery.errors import InvalidSelector
 from admission.apimachinery.selectors import parse_field_selector, parse_label_selector
 from admission.model.queues import QueueObject
 from admission.store.records import State, WorkloadRecord
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,7 +103,7 @@ class WorkloadSelection:
 
     namespace: str | None = None
     """None: all namespaces."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ColumnFilter, ...] = ()
     """Conditions on columns, for SQL."""
     names: tuple[FieldTerm, ...] = ()
     """Terms on `metadata.name`, which no column has: it is computed from kind, name and uid of the object."""
@@ -169,7 +169,7 @@ class WorkloadSelection:
         return replace(self, is_empty=True) if requirement.operator == "DoesNotExist" else self
 
     def _with(self, column: str, values: Iterable[str | int], *, negated: bool) -> WorkloadSelection:
-        return replace(self, conditions=(*self.conditions, Condition(column, frozenset(values), negated)))
+        return replace(self, conditions=(*self.conditions, ColumnFilter(column, frozenset(values), negated)))
 
 
 Selection: TypeAlias = QueueSelection | WorkloadSelection

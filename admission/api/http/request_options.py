@@ -140,7 +140,7 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class RequestedDeletion:
     """Options of a DELETE, from its query and the DeleteOptions in its body.
 
     `propagationPolicy` and `gracePeriodSeconds` are ignored: queue objects have no dependents by ownerReferences.
@@ -151,7 +151,7 @@ class Deletion:
     resource_version: str = ""
 
     @classmethod
-    async def of(cls, request: web.Request) -> Deletion:
+    async def of(cls, request: web.Request) -> RequestedDeletion:
         """Parse the options. Raises BadRequest, so that nothing is deleted with misunderstood preconditions."""
         options = await read_document(request) or {}
         required = options.get("preconditions") or {}

@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-class _Inputs(NamedTuple):
+class _LocalQueueInputs(NamedTuple):
     numbers: QueueStatus
     existing: ExistingObjects
 
 
-async def _inputs(store: Store, queues: Sequence[LocalQueue]) -> list[_Inputs]:
+async def _inputs(store: Store, queues: Sequence[LocalQueue]) -> list[_LocalQueueInputs]:
     targets = await store.queues.list(ClusterQueue.kind)
     existing = await existing_objects(store, (queue for queue in targets if isinstance(queue, ClusterQueue)))
     numbers = await store.workloads.local_queue_status()
-    return [_Inputs(numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), existing) for queue in queues]
+    return [
+        _LocalQueueInputs(numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), existing)
+        for queue in queues
+    ]
 
 
-def _status(queue: LocalQueue, inputs: _Inputs) -> Document:
+def _status(queue: LocalQueue, inputs: _LocalQueueInputs) -> Document:
     return local_queue_status(queue, *inputs)
 
 

@@ -14,7 +14,7 @@ from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.names import is_dns_subdomain
 from admission.store.records import State
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -45,7 +45,7 @@ class DrainReports:
         if bool(node) is bool(flavor):
             raise BadRequest("node: give the name of a node, or that of a flavor as flavor")
         names, everywhere = await self._rights.readable(request)
-        page = await self._store.workloads.list(where=[Condition("state", _HOLDING)])
+        page = await self._store.workloads.list(where=[ColumnFilter("state", _HOLDING)])
         if node:
             found, others = await self._on(node, page.workloads)
         else:

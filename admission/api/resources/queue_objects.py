@@ -16,7 +16,7 @@ from admission.api.documents.selection import QueueSelection
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, as_object, read_object, read_patch
 from admission.api.http.failures import NAME
-from admission.api.http.request_options import Deletion, Paging, WriteOptions, flag
+from admission.api.http.request_options import Paging, RequestedDeletion, WriteOptions, flag
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import reply
 from admission.api.kinds.all_kinds import KINDS
@@ -158,7 +158,7 @@ class QueueObjects:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete an object; the response is a Status, as that of kube-apiserver."""
-        options = await Deletion.of(request)
+        options = await RequestedDeletion.of(request)
         deleted = await self._store.queues.delete(
             self._model.kind,
             **_identity(request),
@@ -183,7 +183,7 @@ class QueueObjects:
         It stops at the first object that cannot be deleted, as kube-apiserver does; earlier ones are deleted then.
         """
         form, selection = Representation.of(request, self._resource), QueueSelection.of(request, self._model.kind)
-        options = await Deletion.of(request)
+        options = await RequestedDeletion.of(request)
         if options.uid or options.resource_version:
             raise BadRequest("preconditions are only supported for the deletion of one object")
         found, revision = await self._store.queues.snapshot(self._model.kind, namespace=selection.namespace)

@@ -9,7 +9,7 @@ from admission.api.errors import ApplyConflict, BadRequest
 from admission.api.http.bodies import as_object, check_patched
 from admission.api.registry import API_VERSION
 from admission.apimachinery.ownership import (
-    Writer,
+    FieldWriter,
     applied,
     can_be_owned,
     conflict_causes,
@@ -132,8 +132,8 @@ class ObjectUpdate:
         after = dict(_values(to_manifest(quotas_kept(new, old))))  # what Sluice has written changes no owner
         return _managed(new, updated(entries, before, after, self._writer()))
 
-    def _writer(self) -> Writer:
-        return Writer(self.manager or _MANAGER, API_VERSION, self.now)
+    def _writer(self) -> FieldWriter:
+        return FieldWriter(self.manager or _MANAGER, API_VERSION, self.now)
 
     def _check_duplicates(self, body: Body) -> None:
         texts = [f'duplicate field "{path}"' for path in body.duplicates]

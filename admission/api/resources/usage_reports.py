@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from admission.api.resources.report_times import ReportTimes
     from admission.store.audit_log import Outage
     from admission.store.ledger.places import Stay
-    from admission.store.ledger.quota_history import Event
+    from admission.store.ledger.quota_history import QuotaEvent
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.store import Store
@@ -52,7 +52,7 @@ _WITH_QUOTA: Final = ("clusterqueue", "queue", "namespace", "flavor", "resource"
 """Groupings, besides those by labels, of which each group has quota."""
 
 
-class Reports:
+class UsageReports:
     """Handlers of the reports."""
 
     def __init__(self, store: Store, views: ClusterViews) -> None:
@@ -345,7 +345,7 @@ def _item(row: UsageRow) -> Document:
     }
 
 
-def _event(event: Event) -> Document:
+def _event(event: QuotaEvent) -> Document:
     changes = [
         {"flavor": flavor, "resource": resource, "from": format_amount(resource, a), "to": format_amount(resource, b)}
         for flavor, resource, a, b in event.changes

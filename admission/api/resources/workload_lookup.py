@@ -27,7 +27,7 @@ from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
 from admission.model.errors import ClusterError
 from admission.store.records import State
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -202,7 +202,7 @@ class WorkloadLookup:
             uids = [labels.get(WORKLOAD_UID), labels.get(POD_OWNER), *(owner["uid"] for owner in owners)]
             # Users write labels: they lead to no other namespace.
             page = await self._store.workloads.list(
-                namespace=namespace, where=[Condition("uid", frozenset(uid for uid in uids if uid))]
+                namespace=namespace, where=[ColumnFilter("uid", frozenset(uid for uid in uids if uid))]
             )
             # Groups of other systems have labels of their own, whose names are settings.
             groups = [value for key, value in labels.items() if "group" in key]

@@ -13,7 +13,7 @@ from admission.model.errors import InvalidObject
 from admission.model.manifests import faults
 from admission.store.errors import Conflict
 from admission.store.objects.queue_objects import CHANGE_REASON
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def spec_patch(before: Document, after: Document) -> SpecPatch:
         if place is not None and bool(place.top) == bool(place.before):
             message = 'must be {"top": true} or {"before": "<workload>"}, or left out'
             raise InvalidObject([("spec.order", message)], subject=_subject(before))
-        changes["place"] = Place() if place is not None else None
+        changes["place"] = QueuePlace() if place is not None else None
     return SpecPatch(changes, place.before if place is not None else None)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.auth.session_rights import SessionRights
-    from admission.api.resources.workloads import Workloads
+    from admission.api.resources.workloads import WorkloadHandlers
     from admission.store.store import Store
 
 _LONGEST_TEXT: Final = 100
@@ -35,7 +35,9 @@ _CACHE_SECONDS: Final = 1.0
 class WorkloadSearch:
     """Handler of the search. `now` returns the Unix time (s)."""
 
-    def __init__(self, store: Store, rights: SessionRights, workloads: Workloads, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, rights: SessionRights, workloads: WorkloadHandlers, *, now: Callable[[], float]
+    ) -> None:
         self._store = store
         self._rights = rights
         self._workloads = workloads

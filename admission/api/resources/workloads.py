@@ -23,7 +23,7 @@ from admission.model.errors import InvalidObject
 from admission.model.queues import LocalQueue, WorkloadPriorityClass
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import Page, State
-from admission.store.workloads.places import Place
+from admission.store.workloads.places import QueuePlace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     ]
 
 
-class Workloads:
+class WorkloadHandlers:
     """Handlers of the verbs on workloads. `now` returns the Unix time (s)."""
 
     def __init__(
@@ -163,7 +163,7 @@ class Workloads:
             await self._check_namespaced_rights(record, patch)
         if patch.place_before is not None:
             other = await self._place_target(record, patch.place_before)
-            patch.changes["place"] = Place(other.workload.uid, other.workload.key)
+            patch.changes["place"] = QueuePlace(other.workload.uid, other.workload.key)
         if not patch.changes:
             return Impact() if options.dry_run else None
         order = await self._store.orders.give(

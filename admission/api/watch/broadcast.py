@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
     from admission.api.registry import Resource
-    from admission.api.watch.changes import Change, ChangeSource
+    from admission.api.watch.changes import ChangeSource, ObjectChange
     from admission.store.store import Store
 
 MIN_POLL_SECONDS = 0.05
@@ -213,9 +213,9 @@ class ChangeStream:
                 self._connection_check.cancel()
             self._end_watches()
 
-    def _publish(self, changes: list[Change], upto: int) -> None:
+    def _publish(self, changes: list[ObjectChange], upto: int) -> None:
         """Publish changes to each shared watch; to those of one namespace only the changes in it."""
-        by_namespace: dict[str, list[Change]] = {}
+        by_namespace: dict[str, list[ObjectChange]] = {}
         for change in changes:
             by_namespace.setdefault(change.namespace, []).append(change)
         for shared in self._shared.values():

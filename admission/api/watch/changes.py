@@ -62,7 +62,7 @@ class RenderedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """A change of one object."""
 
     key: str
@@ -91,13 +91,13 @@ class ChangeSource(Protocol):
     async def begin(self) -> int:
         """Prepare for `poll`, and return the revision from which it returns all changes."""
 
-    async def poll(self, since: int) -> tuple[list[Change], int]:
+    async def poll(self, since: int) -> tuple[list[ObjectChange], int]:
         """Return the changes since the last poll, and the revision up to which they are complete."""
 
     def pause(self) -> float | None:
         """Return the seconds after which `poll` is due even if nothing was written; None: never."""
 
-    def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[Change], int]]:
+    def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[ObjectChange], int]]:
         """Yield the changes since any revision in chunks, in order; raises Expired before the first.
 
         Changes of objects that are not selected may be left out. The revision in the last chunk, which may be empty, is
@@ -175,7 +175,7 @@ class QueueObjectSource:
     def pause(self) -> float | None:
         return self._schedule.pause() if self._status_may_differ else None
 
-    async def poll(self, since: int) -> tuple[list[Change], int]:
+    async def poll(self, since: int) -> tuple[list[ObjectChange], int]:
         revisions = self._store.revisions
         newest = revisions.newest
         # Most writes are decisions of this process, which change workloads only: then no query is needed.
@@ -192,7 +192,7 @@ class QueueObjectSource:
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
 
-    async def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[Change], int]]:
+    async def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[ObjectChange], int]]:
         assert isinstance(selection, QueueSelection)
         queues, upto = self._store.queues, max(revision, self._store.revisions.newest)
         changed = await queues.changed_since(revision, self._kind, most=MAX_CHANGES)
@@ -205,7 +205,7 @@ class QueueObjectSource:
             for start in range(0, len(selected), _RENDERED):
                 items = await self._items(selected[start : start + _RENDERED])
                 current = [item.at_revision(revision) for item in items]
-                yield [Change(_key(item.subject), upto, item, item) for item in current], revision
+                yield [ObjectChange(_key(item.subject), upto, item, item) for item in current], revision
         async for chunk in queues.replay(revision, self._kind, namespace=selection.namespace, name=selection.name):
             items = await self._items([*chunk.before, *chunk.current])
             known = {_key(item.subject): item for item in items[: len(chunk.before)]}
@@ -221,7 +221,7 @@ class QueueObjectSource:
         objects, revision = await self._store.queues.snapshot(self._kind, namespace=selection.namespace)
         return {_key(obj) for obj in filter(selection.matches, objects)}, revision
 
-    async def _statuses(self, since: int, upto: int, *, is_all: bool) -> list[Change]:
+    async def _statuses(self, since: int, upto: int, *, is_all: bool) -> list[ObjectChange]:
         """Compute the status of all known objects, and return those whose status has changed.
 
         A status has no revision of its own. All changes but the last one carry the resourceVersion `since`: a watcher
@@ -230,7 +230,7 @@ class QueueObjectSource:
         """
         assert self._status is not None
         self._last_round, self._status_may_differ = self._schedule.round, False
-        changes: list[Change] = []
+        changes: list[ObjectChange] = []
         new_inputs: dict[str, tuple[Subject, Any]] = {}
         known = [*self._known.items()]
         with self._schedule.measure():
@@ -245,12 +245,12 @@ class QueueObjectSource:
             if status != before.document["status"]:
                 after = RenderedObject(before.subject, {**before.document, "status": status})
                 self._known[key] = after.at_revision(since)
-                changes.append(Change(key, upto, before, self._known[key]))
+                changes.append(ObjectChange(key, upto, before, self._known[key]))
         self._status_inputs = new_inputs
         if changes and is_all:
             last = changes[-1]
             self._known[last.key] = item = self._known[last.key].at_revision(upto)
-            changes[-1] = Change(last.key, upto, last.before, item)
+            changes[-1] = ObjectChange(last.key, upto, last.before, item)
         return changes
 
     async def _items(self, objects: Iterable[Subject]) -> list[RenderedObject]:
@@ -272,10 +272,10 @@ class WorkloadSource:
     def pause(self) -> float | None:
         return None
 
-    async def poll(self, since: int) -> tuple[list[Change], int]:
+    async def poll(self, since: int) -> tuple[list[ObjectChange], int]:
         return await self._changes(since, most=None)
 
-    async def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[Change], int]]:
+    async def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[ObjectChange], int]]:
         del selection
         yield await self._changes(revision, most=MAX_CHANGES)
 
@@ -295,8 +295,8 @@ class WorkloadSource:
         assert isinstance(selection, WorkloadSelection)
         return await self._store.workloads.uids(namespace=selection.namespace, where=selection.conditions)
 
-    async def _changes(self, since: int, *, most: int | None) -> tuple[list[Change], int]:
-        changes: list[Change] = []
+    async def _changes(self, since: int, *, most: int | None) -> tuple[list[ObjectChange], int]:
+        changes: list[ObjectChange] = []
         revision, uid, upto, more = since, None, since, True
         while more:
             records, upto, more = await self._store.workloads.changes_since(revision, uid=uid, limit=_BATCH)
@@ -305,7 +305,7 @@ class WorkloadSource:
             if most is not None and len(changes) + len(records) > most:
                 raise _expired(since)
             changes += [
-                Change(
+                ObjectChange(
                     _key(item.subject),
                     int(item.document["metadata"]["resourceVersion"]),
                     None,
@@ -326,7 +326,7 @@ class WorkloadSource:
 
 def _versions(
     versions: Sequence[QueueObjectVersion], known: dict[str, RenderedObject], current: Iterable[RenderedObject]
-) -> list[Change]:
+) -> list[ObjectChange]:
     """Return versions as changes of the objects `known`, which is updated.
 
     `current`: the changed objects that exist now. Of all their versions only the present status is known.
@@ -340,10 +340,10 @@ def _versions(
         document = to_manifest(version.object)
         after = RenderedObject(version.object, document if status is None else {**document, "status": status})
         if version.operation == "delete":
-            changes.append(Change(key, version.revision, after, None))
+            changes.append(ObjectChange(key, version.revision, after, None))
         else:
             known[key] = after
-            changes.append(Change(key, version.revision, before, after))
+            changes.append(ObjectChange(key, version.revision, before, after))
     return changes
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
-    from admission.api.watch.changes import Change, ChangeSource, RenderedObject
+    from admission.api.watch.changes import ChangeSource, ObjectChange, RenderedObject
     from admission.api.watch.watch_request import Watcher
 
 BUFFERED_EVENTS = 4_096
@@ -46,7 +46,7 @@ class SharedWatch:
         """The buffer has all events after this revision."""
         self._members: set[str] | None = None
         """Keys of the selected objects; None until they are loaded."""
-        self._backlog: list[tuple[list[Change], int]] = []
+        self._backlog: list[tuple[list[ObjectChange], int]] = []
         """Changes that arrive while the members are being loaded."""
         self._loading = asyncio.Lock()
 
@@ -65,7 +65,7 @@ class SharedWatch:
             for changes, upto in backlog:
                 self.publish([change for change in changes if change.revision > revision], upto)
 
-    def publish(self, changes: Iterable[Change], upto: int) -> None:
+    def publish(self, changes: Iterable[ObjectChange], upto: int) -> None:
         """Send changes to all watchers. They are complete up to the revision `upto`."""
         if self._members is None and not self.selection.is_immutable:
             self._backlog.append(([*changes], upto))
@@ -100,7 +100,7 @@ class SharedWatch:
         """Return a watch event as a line of JSON; `kind` is its type, such as `ADDED`."""
         return b'{"type":"%s","object":%s}\n' % (kind.encode(), item.encoded(self.representation, now=self.now()))
 
-    def _encode_change(self, change: Change, *, live: bool) -> bytes:
+    def _encode_change(self, change: ObjectChange, *, live: bool) -> bytes:
         """Return the event of a change for this selection; empty: none.
 
         An object that leaves the selection is DELETED, one that enters it is ADDED. `live`: a current change, else one
@@ -119,7 +119,7 @@ class SharedWatch:
             return b""
         return self.encode_event("DELETED", left.at_revision(change.revision))
 
-    def _was_selected(self, change: Change, *, live: bool, matches: bool) -> bool:
+    def _was_selected(self, change: ObjectChange, *, live: bool, matches: bool) -> bool:
         """Return whether the object was selected before the change.
 
         If that is unknown, return True: a second DELETED event does no harm, a missing one would.

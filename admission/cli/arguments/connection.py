@@ -40,7 +40,7 @@ _ROLE_HINTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ApiConnection:
     """Values of the flags that locate Sluice's API, environment variables not yet considered; None: not given."""
 
     server: str | None = None
@@ -131,7 +131,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if (kubeconfig or context) and (server or token_file):
             raise click.UsageError("--server and --token-file cannot be used together with --kubeconfig and --context")
-        return command(*args, connection=Connection(server, token_file, ca, kubeconfig, context), **kwargs)
+        return command(*args, connection=ApiConnection(server, token_file, ca, kubeconfig, context), **kwargs)
 
     return with_connection
 
@@ -157,7 +157,7 @@ def _role_hint(refusal: str) -> str:
 
 
 @asynccontextmanager
-async def connect(connection: Connection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
+async def connect(connection: ApiConnection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
     """Context manager: a client of Sluice's API. Raises CommandError if neither flags nor the environment locate it.
 
     Forbidden and NotFound that are raised in the block become CommandErrors with a hint, where there is one: the role
@@ -197,7 +197,7 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
             raise CommandError(f"{error}; {hint}") from error
 
 
-def _client(connection: Connection, warn: Callable[[str], None]) -> Sluice:
+def _client(connection: ApiConnection, warn: Callable[[str], None]) -> Sluice:
     """Return the client: flags take precedence over environment variables, and a server over the default kubeconfig."""
     from admission.client import Sluice
 
@@ -216,7 +216,7 @@ def _client(connection: Connection, warn: Callable[[str], None]) -> Sluice:
     return Sluice(server or DEFAULT_SERVER, token=token, ca=ca, warn=warn)
 
 
-def uses_kubeconfig(connection: Connection) -> bool:
+def uses_kubeconfig(connection: ApiConnection) -> bool:
     """Whether Sluice is reached through the API server of its cluster. Raises CommandError."""
     if connection.kubeconfig is not None or connection.context is not None:
         return True

@@ -27,7 +27,7 @@ def similar(name: str, known: Iterable[str]) -> str | None:
     return min(near, key=lambda each: sorted(each) != sorted(name), default=None)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Click group whose error for an unknown subcommand names the most similar one, or all of them."""
 
     def resolve_command(

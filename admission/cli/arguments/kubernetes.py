@@ -18,7 +18,7 @@ from admission.kinds.registry import api_root
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from admission.cli.arguments.connection import Connection
+    from admission.cli.arguments.connection import ApiConnection
     from admission.client import Workload
     from admission.kinds import Kind
 
@@ -26,7 +26,7 @@ _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 @asynccontextmanager
-async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
+async def kubernetes(connection: ApiConnection) -> AsyncIterator[Client]:
     """Context manager: a client of the API server of the kubeconfig, with the caller's own permissions.
 
     Raises CommandError for a kubeconfig that cannot be used, and for each error status of the API server in the block.
@@ -44,7 +44,7 @@ async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
         raise CommandError(text) from error
 
 
-def namespace_of(connection: Connection, given: str | None) -> str:
+def namespace_of(connection: ApiConnection, given: str | None) -> str:
     """Return the given namespace, else that of the kubeconfig's context, else `default`. Raises CommandError."""
     try:
         return given or kubeconfig_namespace(connection.kubeconfig, connection.context) or "default"

@@ -31,7 +31,7 @@ _MAX_NAMES = 1000
 """Names that completion offers at most."""
 
 
-class Target(NamedTuple):
+class ObjectTarget(NamedTuple):
     """One object named on the command line."""
 
     resource: Resource
@@ -115,7 +115,7 @@ def resources_named(kinds: str) -> list[Resource]:
     return [*dict.fromkeys(map(resource_named, kinds.split(",")))]
 
 
-def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
+def resolve(what: str, names: Sequence[str]) -> list[ObjectTarget] | Resource:
     """Return the objects of `TYPE NAME...` or `TYPE/NAME...`, or the resource if there is only a `TYPE`.
 
     Raises UsageError for an unknown type, and for arguments that mix the two forms.
@@ -123,7 +123,7 @@ def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
     kind, slash, name = what.partition("/")
     if not slash:
         resource = resource_named(kind)
-        return [Target(resource, _plain(name, what)) for name in names] if names else resource
+        return [ObjectTarget(resource, _plain(name, what)) for name in names] if names else resource
     targets = []
     for pair in (what, *names):
         kind, slash, name = pair.partition("/")
@@ -131,11 +131,11 @@ def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
             raise click.UsageError(f'"{pair}" has no name; use {kind}/NAME, or {kind} for all')
         if not slash:
             raise click.UsageError(f'"{what}" and "{pair}" cannot be combined; use TYPE NAME... or TYPE/NAME...')
-        targets.append(Target(resource_named(kind), name))
+        targets.append(ObjectTarget(resource_named(kind), name))
     return targets
 
 
-def resolve_one(what: str, name: str | None) -> Target:
+def resolve_one(what: str, name: str | None) -> ObjectTarget:
     """Return the single object of `TYPE NAME` or `TYPE/NAME`. Raises UsageError, also for a type alone."""
     found = resolve(what, [] if name is None else [name])
     if not isinstance(found, list) or len(found) != 1:
@@ -183,13 +183,13 @@ def names_of(resource: Resource, parameters: Mapping[str, Any]) -> list[str]:
 
     Empty if the request fails or takes longer than `_TIMEOUT`: completion prints no errors.
     """
-    from admission.cli.arguments.connection import Connection, connect
+    from admission.cli.arguments.connection import ApiConnection, connect
 
     flags = {key: parameters.get(key) for key in ("server", "token_file", "ca", "kubeconfig", "context")}
 
     async def names() -> list[str]:
         found: list[str] = []
-        async with asyncio.timeout(_TIMEOUT), connect(Connection(**flags), warn=lambda _: None) as sluice:
+        async with asyncio.timeout(_TIMEOUT), connect(ApiConnection(**flags), warn=lambda _: None) as sluice:
             where = namespace_for(resource, parameters.get("namespace"), sluice)
             async with aclosing(sluice.documents(resource.plural).list(namespace=where)) as items:
                 async for item in items:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
@@ -62,7 +62,7 @@ def apply(
     writing: WritingFlags,
     output: str | None,
     wait: float,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Create or update queue objects from manifests.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.configuration.settings import load_settings
 from admission.cli.output.printing import print_line, serialized
@@ -42,7 +42,7 @@ PAUSE: Final = 0.2
 )
 @database_options
 @connection_options
-def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Connection) -> None:
+def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: ApiConnection) -> None:
     """Compare the database with the cluster and the leader's memory.
 
     Changes in progress are ignored: a difference is reported if it persists for five
@@ -74,7 +74,7 @@ def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Con
         click.get_current_context().exit(1)
 
 
-async def _ask(connection: Connection, method: str) -> Document:
+async def _ask(connection: ApiConnection, method: str) -> Document:
     """Request an audit of the leader, with a new connection for each attempt: a Service may choose another replica."""
     from admission.client.errors import Unavailable
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @connection_options
 @click.pass_context
-def budget(context: click.Context, *, connection: Connection) -> None:
+def budget(context: click.Context, *, connection: ApiConnection) -> None:
     """List Budgets with what they have left, as `sluice get budgets` does; or correct them.
 
     \b
@@ -29,7 +29,7 @@ def budget(context: click.Context, *, connection: Connection) -> None:
         from admission.cli.commands.get import get
 
         context.invoke(get, what="budgets", names=(), **asdict(connection))
-    elif connection != Connection():
+    elif connection != ApiConnection():
         raise click.UsageError(f"write the options that locate Sluice behind {context.invoked_subcommand}")
 
 
@@ -49,7 +49,7 @@ class _WithNegativeHours(click.Command):
 @click.option("--day", default="", metavar="DATE", help="A day of the period that gets them.  [default: today, UTC]")
 @writing_options
 @connection_options
-def grant(name: str, hours: str, *, resource: str, day: str, writing: WritingFlags, connection: Connection) -> None:
+def grant(name: str, hours: str, *, resource: str, day: str, writing: WritingFlags, connection: ApiConnection) -> None:
     """Add hours to one period of a Budget, or take some away (a negative number).
 
     The reason (--reason) is required; it is kept in the Budget, and in its history with
@@ -67,7 +67,7 @@ def grant(name: str, hours: str, *, resource: str, day: str, writing: WritingFla
 
 
 async def _grant(
-    name: str, given: dict[str, str], resource: str, writing: WritingFlags, connection: Connection
+    name: str, given: dict[str, str], resource: str, writing: WritingFlags, connection: ApiConnection
 ) -> None:
     async with connect(connection) as sluice:
         budgets = sluice.documents("budgets")

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.groups import Group
-from admission.cli.arguments.objects import Target, resolve, what_argument
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
+from admission.cli.arguments.groups import CommandGroup
+from admission.cli.arguments.objects import ObjectTarget, resolve, what_argument
 from admission.cli.arguments.quota_flags import parse_quotas
 from admission.cli.output.printing import (
     WritingFlags,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _KINDS = ("ClusterQueue", "Cohort")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def calendar() -> None:
     """Give a ClusterQueue or Cohort other quotas for a time, once or again and again.
 
@@ -46,7 +46,7 @@ def calendar() -> None:
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Most changes to show.")
 @output_option("json", "yaml")
 @connection_options
-def show(what: str, *, limit: int, output: str, connection: Connection) -> None:
+def show(what: str, *, limit: int, output: str, connection: ApiConnection) -> None:
     """Show the coming changes of quota, and what the next one would do to workloads.
 
     \b
@@ -56,7 +56,7 @@ def show(what: str, *, limit: int, output: str, connection: Connection) -> None:
     asyncio.run(_show(_target(what), limit, output, connection))
 
 
-async def _show(target: Target, limit: int, output: str, connection: Connection) -> None:
+async def _show(target: ObjectTarget, limit: int, output: str, connection: ApiConnection) -> None:
     from admission.client.reading import impact, read
 
     async with connect(connection) as sluice:
@@ -110,7 +110,7 @@ def add(
     time_zone: str,
     quota: tuple[str, ...],
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Add an entry before all others, or replace the one of that name.
 
@@ -151,7 +151,7 @@ def add(
 @click.argument("name")
 @writing_options
 @connection_options
-def remove(what: str, name: str, *, writing: WritingFlags, connection: Connection) -> None:
+def remove(what: str, name: str, *, writing: WritingFlags, connection: ApiConnection) -> None:
     """Remove an entry; quotas that it gives now are at once as without it.
 
     \b
@@ -174,7 +174,11 @@ def remove(what: str, name: str, *, writing: WritingFlags, connection: Connectio
 
 
 async def _change(
-    target: Target, change: Callable[[Document], None], outcome: str, writing: WritingFlags, connection: Connection
+    target: ObjectTarget,
+    change: Callable[[Document], None],
+    outcome: str,
+    writing: WritingFlags,
+    connection: ApiConnection,
 ) -> None:
     async with connect(connection) as sluice:
         documents = sluice.documents(target.resource.plural)
@@ -186,7 +190,7 @@ async def _change(
         print_outcome(target.qualified_name, outcome, writing, answer)
 
 
-def _target(what: str) -> Target:
+def _target(what: str) -> ObjectTarget:
     """Return the ClusterQueue or Cohort that is named. Raises UsageError."""
     found = resolve(what, ())
     if not isinstance(found, list) or len(found) != 1 or found[0].resource.kind not in _KINDS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import can_answer
 from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.kubernetes import (
@@ -66,7 +66,7 @@ def cancel(
     yes: bool,
     dry_run: bool,
     namespace: str | None,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Cancel Jobs: delete them and their pods in Kubernetes.
 

@@ -9,7 +9,7 @@ import click
 from pydantic import BaseModel, SecretStr
 from pydantic.alias_generators import to_camel
 
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.configuration.documentation import example as example_file
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import Settings, load_settings, origin, read_settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.cli.configuration.settings_file import SettingsFile
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Print, validate and inspect the settings of `sluice serve`.
 

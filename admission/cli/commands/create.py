@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import KUBERNETES_TYPES, namespace_option, qualified_name, resource_named
 from admission.cli.arguments.quota_flags import resource_groups
 from admission.cli.errors import BadFlag
@@ -227,7 +227,7 @@ def _create(
     name: str,
     output: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
     namespace: str | None = None,
 ) -> None:
     """Create the object, and print it in the format of `-o`, or the outcome. Raises BadFlag for an invalid object."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.errors import CommandError
 from admission.cli.output.output_file import output_file
 from admission.cli.output.printing import print_line
@@ -54,7 +54,7 @@ _MAX_OBJECTS: Final = 2000
 """Objects of each type to include, so that the file stays small in a large cluster."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def debug() -> None:
     """Collect information for troubleshooting.
 
@@ -71,7 +71,7 @@ def debug() -> None:
     help="File to write.  [default: sluice-debug-TIME.tar.gz]",
 )
 @connection_options
-def bundle(file: Path | None, connection: Connection) -> None:
+def bundle(file: Path | None, connection: ApiConnection) -> None:
     """Write a file with the state and versions of Sluice.
 
     It contains queue objects, workloads with their reasons, the newest audit records,
@@ -98,7 +98,7 @@ def bundle(file: Path | None, connection: Connection) -> None:
     print_line(f"{target}: {len(parts)} files")
 
 
-async def _collect(connection: Connection) -> tuple[dict[str, str], list[str]]:
+async def _collect(connection: ApiConnection) -> tuple[dict[str, str], list[str]]:
     """Return the contents of the files by name, and a message for each one that could not be read."""
     parts: dict[str, str] = {}
     errors: list[str] = []

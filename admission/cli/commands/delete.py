@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.api.registry import by_name
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import filename_option
 from admission.cli.arguments.object_files import read_objects
 from admission.cli.arguments.objects import (
-    Target,
+    ObjectTarget,
     complete_type,
     names_argument,
     namespace_for,
@@ -49,7 +49,7 @@ def delete(
     everything: bool,
     namespace: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Delete queue objects.
 
@@ -72,7 +72,7 @@ def delete(
                 for item in reversed(read_objects(paths, namespace=namespace or sluice.namespace)):
                     resource = by_name(item.plural)
                     assert resource is not None
-                    await _delete(sluice, Target(resource, item.name), item.metadata.namespace, writing)
+                    await _delete(sluice, ObjectTarget(resource, item.name), item.metadata.namespace, writing)
             elif isinstance(selected, list):
                 for target in selected:
                     await _delete(sluice, target, namespace_for(target.resource, namespace, sluice), writing)
@@ -80,14 +80,14 @@ def delete(
                 where = namespace_for(selected, namespace, sluice)
                 found = sluice.documents(selected.plural).list(namespace=where, label_selector=selector)
                 for name in [item["metadata"]["name"] async for item in found]:
-                    await _delete(sluice, Target(selected, name), where, writing)
+                    await _delete(sluice, ObjectTarget(selected, name), where, writing)
 
     asyncio.run(run())
 
 
 def _selected(
     what: str | None, names: Sequence[str], paths: Sequence[str], selector: str, *, everything: bool
-) -> list[Target] | Resource | None:
+) -> list[ObjectTarget] | Resource | None:
     """Return the named objects, or the type that `-l` or `--all` select from; None: those in files.
 
     Raises UsageError for a combination of arguments that is invalid, and for a type without `-l` or `--all`.
@@ -111,7 +111,7 @@ def _selected(
     return selected
 
 
-async def _delete(sluice: Sluice, target: Target, namespace: str | None, writing: WritingFlags) -> None:
+async def _delete(sluice: Sluice, target: ObjectTarget, namespace: str | None, writing: WritingFlags) -> None:
     status = None
     if writing.dry_run != "client":
         documents = sluice.documents(target.resource.plural)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import names_argument, namespace_for, namespace_option, resolve, what_argument
 from admission.cli.commands.history import workload_history_lines
 from admission.cli.commands.top import queue_rows
@@ -37,7 +37,7 @@ _IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "condition
 @names_argument
 @namespace_option
 @connection_options
-def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connection: Connection) -> None:
+def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connection: ApiConnection) -> None:
     """Show details of queue objects or workloads.
 
     These are the fields, conditions, quota usage, the first pending workloads of a

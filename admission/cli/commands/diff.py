@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import yaml
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option, qualified_name
 from admission.cli.arguments.translation import TranslationFlags, translation_options
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @translation_options
 @connection_options
 def diff(
-    *, paths: tuple[str, ...], namespace: str | None, translation: TranslationFlags, connection: Connection
+    *, paths: tuple[str, ...], namespace: str | None, translation: TranslationFlags, connection: ApiConnection
 ) -> None:
     """Show the changes that `sluice apply` of the same files would make.
 
@@ -48,7 +48,7 @@ def diff(
     sys.exit(1 if differs else 0)
 
 
-async def _print_differences(connection: Connection, paths: Sequence[str], manifests: Manifests) -> bool:
+async def _print_differences(connection: ApiConnection, paths: Sequence[str], manifests: Manifests) -> bool:
     """Print the differences; return whether there are any."""
     differs = False
     async with connect(connection) as sluice:

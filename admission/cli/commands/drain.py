@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.output.printing import WritingFlags, print_line, print_outcome, writing_options
 from admission.cli.output.tables import aligned
 from admission.model.drains import seconds
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @connection_options
 @click.pass_context
-def drain(context: click.Context, *, connection: Connection) -> None:
+def drain(context: click.Context, *, connection: ApiConnection) -> None:
     """List Drains, as `sluice get drains` does; or keep workloads off nodes and flavors.
 
     \b
@@ -40,7 +40,7 @@ def drain(context: click.Context, *, connection: Connection) -> None:
         from admission.cli.commands.get import get
 
         context.invoke(get, what="drains", names=(), **asdict(connection))
-    elif connection != Connection():
+    elif connection != ApiConnection():
         raise click.UsageError(f"write the options that locate Sluice behind {context.invoked_subcommand}")
 
 
@@ -134,7 +134,7 @@ async def _drain(
     until: str,
     start: str,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     if cancel + running > 1 or ((cancel or running) and (until or start)):
         raise click.UsageError("give --cancel, --running, or the times of a drain")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import name_argument, namespace_for, namespace_option, resolve_one, what_argument
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import WritingFlags, print_outcome, serialized, writing_options
@@ -28,7 +28,9 @@ _HEADER = "# Save the file and close the editor to update the object; without a 
 @namespace_option
 @writing_options
 @connection_options
-def edit(*, what: str, name: str | None, namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
+def edit(
+    *, what: str, name: str | None, namespace: str | None, writing: WritingFlags, connection: ApiConnection
+) -> None:
     """Edit a queue object in your editor ($VISUAL or $EDITOR).
 
     If the change is rejected, the editor opens again with the error.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.output.output_file import output_file
-from admission.cli.output.progress import Progress
+from admission.cli.output.progress import ProgressLine
 from admission.store.store import Store
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def export(
     file: Path | None,
     group: Literal["kueue", "sluice"] | None,
     database: DatabaseFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Export the database to FILE, as a backup or to move to another database.
 
@@ -66,11 +66,11 @@ def export(
 
 async def _dump(url: str, out: gzip.GzipFile) -> None:
     async with Store.open(url, writes=False) as store:
-        with Progress("exported") as progress:
+        with ProgressLine("exported") as progress:
             await store.dump(out.write, progress)
 
 
-async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], file: Path | None) -> None:
+async def _manifests(connection: ApiConnection, group: Literal["kueue", "sluice"], file: Path | None) -> None:
     """Write the queue objects as YAML; what Kueue cannot represent is printed as a warning."""
     import yaml
 

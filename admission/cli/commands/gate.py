@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.cluster import ClusterFlags, cluster_options
-from admission.cli.arguments.groups import WAYS_TO_PAUSE, Group
+from admission.cli.arguments.groups import WAYS_TO_PAUSE, CommandGroup
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from webhooks.switch import gate_objects, switch
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
 
 
-@click.group(cls=Group, epilog=WAYS_TO_PAUSE)
+@click.group(cls=CommandGroup, epilog=WAYS_TO_PAUSE)
 def gate() -> None:
     """Turn the gating of Jobs off in an emergency, and on again.
 

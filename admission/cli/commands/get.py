@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.api.registry import PREFIX, WORKLOADS
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import (
-    Target,
+    ObjectTarget,
     field_value,
     names_argument,
     namespace_for,
@@ -149,7 +149,7 @@ def get(
     watch: bool,
     sort_by: str,
     no_headers: bool,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Display queue objects and workloads.
 
@@ -173,7 +173,7 @@ def get(
       sluice get wl -A -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
     """
     kinds = resources_named(what) if "," in what else []
-    selected = [Target(kind, name) for kind in kinds for name in names] if kinds else resolve(what, names)
+    selected = [ObjectTarget(kind, name) for kind in kinds for name in names] if kinds else resolve(what, names)
     printer = ObjectPrinter(output, headers=not no_headers, namespaces=all_namespaces, sort_by=sort_by)
     targets = selected if isinstance(selected, list) else []
     if targets and all_namespaces:
@@ -194,7 +194,7 @@ def get(
     asyncio.run(until_signal(running) if watch else running)
 
 
-async def _connected(connection: Connection, show: Any, selection: _Selection, printer: ObjectPrinter) -> None:
+async def _connected(connection: ApiConnection, show: Any, selection: _Selection, printer: ObjectPrinter) -> None:
     async with connect(connection) as sluice:
         await show(sluice, selection, printer)
 
@@ -224,7 +224,9 @@ async def _show_all(kinds: Sequence[Resource], sluice: Sluice, selection: _Selec
         shown += len(table.rows)
 
 
-async def _show_named(targets: Sequence[Target], sluice: Sluice, selection: _Selection, printer: ObjectPrinter) -> None:
+async def _show_named(
+    targets: Sequence[ObjectTarget], sluice: Sluice, selection: _Selection, printer: ObjectPrinter
+) -> None:
     """Print named objects in the order of their names; a table for each run of objects of the same type."""
     if printer.documents is not None:
         found = [
@@ -247,7 +249,7 @@ async def _show_named(targets: Sequence[Target], sluice: Sluice, selection: _Sel
 
 
 async def _watch(
-    targets: Sequence[Target],
+    targets: Sequence[ObjectTarget],
     kinds: Sequence[Resource],
     sluice: Sluice,
     selection: _Selection,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.apimachinery.patches import differences
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import (
     complete_type,
     name_argument,
@@ -36,7 +36,7 @@ from admission.cli.output.printing import (
 from admission.cli.output.tables import age, aligned
 
 if TYPE_CHECKING:
-    from admission.cli.arguments.objects import Target
+    from admission.cli.arguments.objects import ObjectTarget
     from admission.client import Revision, Sluice, Story
     from admission.client.documents import Documents
     from admission.client.transport import Document
@@ -62,7 +62,7 @@ _MAX_VALUE = 60
 @output_option("json", "yaml", default="text")
 @connection_options
 def history(
-    *, what: str, name: str | None, limit: int, namespace: str | None, output: str | None, connection: Connection
+    *, what: str, name: str | None, limit: int, namespace: str | None, output: str | None, connection: ApiConnection
 ) -> None:
     """Show the revisions of a queue object, or the history of a Job.
 
@@ -106,7 +106,7 @@ def rollback(
     revision: str | None,
     namespace: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Roll back a queue object to an earlier revision.
 
@@ -139,7 +139,7 @@ def rollback(
     asyncio.run(run())
 
 
-def _queue_object(what: str, name: str | None) -> Target | None:
+def _queue_object(what: str, name: str | None) -> ObjectTarget | None:
     """Return the queue object that is named; None if it is a workload."""
     kind, slash, _ = what.partition("/")
     if not slash and name is None:
@@ -182,7 +182,7 @@ def _comparable(document: Document) -> Document:
     return {"metadata": labels} | {name: value for name, value in document.items() if name not in _NOT_COMPARED}
 
 
-async def _previous_revision(sluice: Sluice, target: Target, namespace: str | None) -> str:
+async def _previous_revision(sluice: Sluice, target: ObjectTarget, namespace: str | None) -> str:
     """Return the revision before the current one. Raises CommandError if there is none."""
     revisions = await _revisions(sluice, target, namespace, 2)
     if len(revisions) < 2:
@@ -190,7 +190,7 @@ async def _previous_revision(sluice: Sluice, target: Target, namespace: str | No
     return revisions[1].revision
 
 
-async def _revisions(sluice: Sluice, target: Target, namespace: str | None, limit: int) -> list[Revision]:
+async def _revisions(sluice: Sluice, target: ObjectTarget, namespace: str | None, limit: int) -> list[Revision]:
     """Return the newest revisions of an object, newest first."""
     assert target.resource.model is not None
     found: list[Revision] = []
@@ -203,7 +203,7 @@ async def _revisions(sluice: Sluice, target: Target, namespace: str | None, limi
 
 
 async def _show_revisions(
-    sluice: Sluice, target: Target, namespace: str | None, limit: int, output: str | None
+    sluice: Sluice, target: ObjectTarget, namespace: str | None, limit: int, output: str | None
 ) -> None:
     """Print the newest revisions, or with `output` the API's document. Raises CommandError if there are none."""
     where = namespace_for(target.resource, namespace, sluice)

@@ -16,7 +16,7 @@ from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import standard_input
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.errors import CommandError
-from admission.cli.output.progress import Progress
+from admission.cli.output.progress import ProgressLine
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 
@@ -100,7 +100,7 @@ def file(*, file: Path, database: DatabaseFlags) -> None:
 async def _restore(url: str, lines: Iterable[bytes]) -> None:
     await ensure_ready(url)
     async with Store.open(url) as store:
-        with Progress("imported") as progress:
+        with ProgressLine("imported") as progress:
             await store.restore(lines, progress)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from admission.apimachinery.patches import json_patch
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
@@ -35,7 +35,7 @@ _SERVER_METADATA: Final = {
 """Metadata that an API server sets and adapters expect; the values do not influence the preview."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def kinds() -> None:
     """Validate custom kinds, and print the RBAC rules that kinds require.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.job_kinds import kind_named
 from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, namespace_of, object_path
 from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
@@ -71,7 +71,7 @@ def logs(
     container: str,
     tail: int | None,
     timestamps: bool,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Print the logs of all pods of a Job.
 
@@ -96,7 +96,7 @@ def logs(
     asyncio.run(until_signal(run()) if follow else run())
 
 
-async def find_job(client: Client, connection: Connection, text: str, namespace: str) -> JobFound:
+async def find_job(client: Client, connection: ApiConnection, text: str, namespace: str) -> JobFound:
     """Return the Job named by `train`, `job/train` or `wl/job-train-a1b2c`. Raises CommandError if there is none."""
     kind, name = parse_workload_name(text)
     if kind.lower() in ("", "job", "jobs"):
@@ -137,7 +137,7 @@ def _found(kind: Kind, obj: Object) -> JobFound:
     return JobFound(kind, observed.namespace, observed.name, observed.uid, pods)
 
 
-async def _why_no_pods(connection: Connection, found: JobFound) -> str:
+async def _why_no_pods(connection: ApiConnection, found: JobFound) -> str:
     """Return the end of a message with the state of its workload; empty if Sluice does not answer."""
     try:
         async with connect(connection) as sluice:

@@ -44,7 +44,7 @@ def migrate(*, database: DatabaseFlags, revision: str, plan: bool) -> None:
         click.echo(f"schema {before or 'base'} -> {after or 'base'}")
 
 
-def _print_plan(before: str | None, steps: tuple[migrations.Step, ...], revision: str) -> None:
+def _print_plan(before: str | None, steps: tuple[migrations.MigrationStep, ...], revision: str) -> None:
     """Print the migrations from schema `before` (None: no tables) to `revision`, and what they mean for data."""
     if not steps:
         click.echo(f"schema {before or 'base'}: nothing to do")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.apimachinery.tables import spoken
-from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned
@@ -50,7 +50,7 @@ _OBSTACLES: Final = 3
 """Reasons in a line of the table of objectives; -o json and csv have all."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def report() -> None:
     """Report quota usage over time.
 
@@ -143,7 +143,7 @@ def usage(
     namespace: str,
     mine: bool,
     output: str,
-    connection: Connection,
+    connection: ApiConnection,
     **only: tuple[str, ...],
 ) -> None:
     """Report how much quota was held, and for how long.
@@ -232,7 +232,7 @@ def cost(
     timezone: str,
     namespace: str,
     output: str,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Report what the usage of a month costs by a price book, as statements of teams.
 
@@ -323,7 +323,7 @@ def fairness(
     resource: str,
     loans: bool,
     output: str,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Report what ClusterQueues were entitled to and received, and who lent to whom.
 
@@ -386,7 +386,7 @@ def fairness(
 )
 @connection_options
 def objectives(
-    *, weeks: int, clusterqueue: tuple[str, ...], timezone: str, output: str, connection: Connection
+    *, weeks: int, clusterqueue: tuple[str, ...], timezone: str, output: str, connection: ApiConnection
 ) -> None:
     """Report how the wished waits of ClusterQueues were met, by week.
 
@@ -458,7 +458,7 @@ def _in_the_way(obstacles: Sequence[Document]) -> str:
 @click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
 @output_option("json", "yaml")
 @connection_options
-def node(*, name: str, at: str, start: str, end: str, output: str | None, connection: Connection) -> None:
+def node(*, name: str, at: str, start: str, end: str, output: str | None, connection: ApiConnection) -> None:
     """Report which workloads had pods on a node, as after a failure of it.
 
     The ledger knows this of workloads that were placed by topology. NODE may also be a
@@ -516,7 +516,7 @@ def _partial_periods(document: Document) -> Iterator[str]:
         yield f"only a part of {name} is reported: from {second(part['from'])} to {second(part['to'])}"
 
 
-async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[str, str]], *, mine: bool) -> Document:
+async def _ask(connection: ApiConnection, namespace: str, params: Sequence[tuple[str, str]], *, mine: bool) -> Document:
     """Request the report. Raises CommandError with a narrower report to try, if that of all namespaces is forbidden."""
     from admission.client import Forbidden
     from admission.client.sluice import usage_path
@@ -532,7 +532,7 @@ async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[st
 
 
 async def _unknown_names(
-    connection: Connection,
+    connection: ApiConnection,
     namespace: str,
     document: Document,
     params: Sequence[tuple[str, str]],

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.quota_flags import parse_quotas
 from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
 
@@ -42,7 +42,7 @@ def reserve(
     preempt: bool,
     release_unused_after: int | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Keep quota of a ClusterQueue for some of its workloads from a time to a time.
 
@@ -74,7 +74,7 @@ def reserve(
     asyncio.run(_reserve(name, spec, writing, connection))
 
 
-async def _reserve(name: str, spec: dict[str, Any], writing: WritingFlags, connection: Connection) -> None:
+async def _reserve(name: str, spec: dict[str, Any], writing: WritingFlags, connection: ApiConnection) -> None:
     from admission.model.manifests import parse_manifest
 
     document = {"apiVersion": "sluice.dev/v1", "kind": "Reservation", "metadata": {"name": name}, "spec": spec}

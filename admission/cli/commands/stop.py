@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.objects import (
-    Target,
+    ObjectTarget,
     names_argument,
     namespace_for,
     namespace_option,
@@ -38,7 +38,7 @@ def stop(
     drain: bool,
     namespace: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Stop admission in a ClusterQueue or LocalQueue.
 
@@ -60,7 +60,7 @@ def stop(
 @writing_options
 @connection_options
 def resume(
-    *, what: str, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection
+    *, what: str, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: ApiConnection
 ) -> None:
     """Resume admission in a stopped ClusterQueue or LocalQueue.
 
@@ -71,7 +71,7 @@ def resume(
     asyncio.run(_set_policy(_queues(what, names), "None", "resumed", namespace, writing, connection))
 
 
-def _queues(what: str, names: tuple[str, ...]) -> list[Target]:
+def _queues(what: str, names: tuple[str, ...]) -> list[ObjectTarget]:
     """Return the queues that are named. Raises UsageError for other types, and if there are none."""
     targets = resolve(what, names)
     if not isinstance(targets, list):
@@ -85,12 +85,12 @@ def _queues(what: str, names: tuple[str, ...]) -> list[Target]:
 
 
 async def _set_policy(
-    targets: list[Target],
+    targets: list[ObjectTarget],
     policy: str,
     outcome: str,
     namespace: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Set `spec.stopPolicy` of each queue that has another, and print the outcome with the effects of a dry run."""
     from admission.client import Forbidden

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import filename_option, read_documents
 from admission.cli.arguments.job_flags import GPU, JobFlags, job_manifest, key_value, seconds
 from admission.cli.arguments.job_kinds import kind_of, queued_kinds
@@ -124,7 +124,7 @@ def submit(
     follow: bool,
     dry_run: bool,
     output: str | None,
-    connection: Connection,
+    connection: ApiConnection,
     **flags: Any,
 ) -> None:
     """Create a Job in a queue, from flags or from manifests.
@@ -166,7 +166,7 @@ def submit(
         raise CommandError("interrupted before the Job finished; if created it remains: `sluice cancel` deletes it")
 
 
-def _namespace(connection: Connection, given: str | None, *, dry_run: bool) -> str:
+def _namespace(connection: ApiConnection, given: str | None, *, dry_run: bool) -> str:
     """Return the namespace of the Job; empty if a dry run finds no kubeconfig to take it from. Raises CommandError."""
     try:
         return namespace_of(connection, given)
@@ -246,7 +246,7 @@ def _queue(labels: dict[str, Any]) -> str:
 
 
 async def _submit(
-    client: Client, sluice: Sluice, connection: Connection, manifest: dict[str, Any], options: _Options
+    client: Client, sluice: Sluice, connection: ApiConnection, manifest: dict[str, Any], options: _Options
 ) -> None:
     """Create one Job, and print its state, logs or result. With `wait` or `follow` raises CommandError if it fails."""
     kind = kind_of(manifest)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.client.transport import PREFIX
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def top() -> None:
     """Show quota usage by queue, by user or by cluster.
 
@@ -35,7 +35,7 @@ def top() -> None:
 
 @top.command()
 @connection_options
-def queues(*, connection: Connection) -> None:
+def queues(*, connection: ApiConnection) -> None:
     """Show quota and usage by ClusterQueue and flavor, highest usage first.
 
     \b
@@ -53,7 +53,7 @@ def queues(*, connection: Connection) -> None:
 
 @top.command()
 @connection_options
-def clusters(*, connection: Connection) -> None:
+def clusters(*, connection: ApiConnection) -> None:
     """Show state, workloads and usage of each cluster.
 
     \b
@@ -72,7 +72,7 @@ def clusters(*, connection: Connection) -> None:
 @top.command()
 @click.option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.  [default: all]")
 @connection_options
-def users(*, namespace: str | None, connection: Connection) -> None:
+def users(*, namespace: str | None, connection: ApiConnection) -> None:
     """Show the quota that users hold, and the number of their workloads.
 
     \b

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import refuse_empty, resource_named
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
@@ -45,7 +45,7 @@ class _Quota:
 
 
 @dataclass(slots=True)
-class Node:
+class QuotaNode:
     """A Cohort or ClusterQueue in the tree."""
 
     kind: str
@@ -58,7 +58,7 @@ class Node:
     """Number of pending workloads, including those of everything below it."""
     inactive: str = ""
     """Why a ClusterQueue admits nothing, such as Stopped; empty: it is active."""
-    children: list[Node] = field(default_factory=list)
+    children: list[QuotaNode] = field(default_factory=list)
 
     def borrowed(self, quota: _Quota) -> int | None:
         """Return what a ClusterQueue uses beyond its nominal quota; None for a Cohort, where lending limits matter."""
@@ -99,7 +99,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.option("--level", metavar="LEVEL", default="", help="Show its domains down to this level, for example rack.")
 @output_option("json", "yaml")
 @connection_options
-def tree(*, name: str | None, flavor: str, level: str, output: str | None, connection: Connection) -> None:
+def tree(*, name: str | None, flavor: str, level: str, output: str | None, connection: ApiConnection) -> None:
     """Show Cohorts and ClusterQueues as a tree, with quota, usage and pending workloads.
 
     NAME is a Cohort or ClusterQueue whose subtree is shown. The values of a Cohort are
@@ -145,7 +145,7 @@ def tree(*, name: str | None, flavor: str, level: str, output: str | None, conne
     asyncio.run(run())
 
 
-async def _show_topology(flavor: str, level: str, output: str | None, connection: Connection) -> None:
+async def _show_topology(flavor: str, level: str, output: str | None, connection: ApiConnection) -> None:
     from admission.client.transport import PREFIX
 
     params = [("flavor", flavor), *([("level", level)] if level else [])]
@@ -159,14 +159,14 @@ async def _show_topology(flavor: str, level: str, output: str | None, connection
         print_line(line)
 
 
-def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[Node]:
+def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[QuotaNode]:
     """Return the roots, Cohorts first, each with its subtree. Cohorts that only exist as a parent are included."""
     found = {item["metadata"]["name"]: _node(Cohort.kind, item, "parentName") for item in cohorts}
     leaves = [_node(ClusterQueue.kind, item, "cohortName") for item in queues]
     for node in [*found.values(), *leaves]:
         if node.parent and node.parent not in found:
-            found[node.parent] = Node(Cohort.kind, node.parent, "")
-    roots: list[Node] = []
+            found[node.parent] = QuotaNode(Cohort.kind, node.parent, "")
+    roots: list[QuotaNode] = []
     for node in sorted([*found.values(), *leaves], key=lambda node: (node.kind == ClusterQueue.kind, node.name)):
         (found[node.parent].children if node.parent else roots).append(node)
     for root in roots:
@@ -174,10 +174,10 @@ def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[Node
     return roots
 
 
-def _node(kind: str, item: Document, parent: str) -> Node:
+def _node(kind: str, item: Document, parent: str) -> QuotaNode:
     """Return the node of an object without children; `parent` is the field of its spec that names the Cohort above."""
     spec: dict[str, Any] = item.get("spec") or {}
-    node = Node(kind, item["metadata"]["name"], spec.get(parent) or "")
+    node = QuotaNode(kind, item["metadata"]["name"], spec.get(parent) or "")
     for group in spec.get("resourceGroups", ()):
         for flavor in group["flavors"]:
             for quota in flavor["resources"]:
@@ -196,7 +196,7 @@ def _node(kind: str, item: Document, parent: str) -> Node:
     return node
 
 
-def _sum_up(node: Node) -> None:
+def _sum_up(node: QuotaNode) -> None:
     """Add quota, usage and pending workloads of all nodes below to each Cohort, bottom-up."""
     for child in node.children:
         _sum_up(child)
@@ -206,7 +206,7 @@ def _sum_up(node: Node) -> None:
             node.quotas[key].used += quota.used
 
 
-def _named(text: str, roots: Iterable[Node]) -> Node:
+def _named(text: str, roots: Iterable[QuotaNode]) -> QuotaNode:
     """Return the node of NAME, co/NAME or cq/NAME.
 
     Raises UsageError for another type and an ambiguous name, CommandError for a name that does not exist.
@@ -226,14 +226,14 @@ def _named(text: str, roots: Iterable[Node]) -> Node:
     return found[0]
 
 
-def _walk(nodes: Iterable[Node]) -> Iterator[Node]:
+def _walk(nodes: Iterable[QuotaNode]) -> Iterator[QuotaNode]:
     """Yield the nodes and everything below them, parents first."""
     for node in nodes:
         yield node
         yield from _walk(node.children)
 
 
-def _lines(roots: Sequence[Node]) -> list[str]:
+def _lines(roots: Sequence[QuotaNode]) -> list[str]:
     rows = [_COLUMNS, *(row for root in roots for row in _rows(root, "", ""))]
     widths = column_widths(rows)
     for column, minimum in enumerate(_MIN_WIDTHS):
@@ -246,7 +246,7 @@ def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def _rows(node: Node, head: str, rest: str) -> Iterator[tuple[str, ...]]:
+def _rows(node: QuotaNode, head: str, rest: str) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a subtree. `head` are the tree lines before the node's name, `rest` those of the rows below."""
     below = rest + ("│  " if node.children else "")
     first, pending, inactive = f"{head}{_SHORT_NAMES[node.kind]}/{node.name}", str(node.pending), node.inactive

@@ -66,7 +66,7 @@ _DENIAL_TIMEOUT: Final = 10.0
 
 
 @dataclass
-class Plan:
+class UninstallPlan:
     """Objects that an uninstall deletes, and objects of users that it restores."""
 
     objects: list[tuple[str, str]] = field(default_factory=list)
@@ -193,7 +193,7 @@ def uninstall(
             else:
                 await _refuse_if_running(client)
             own = [] if kind_name else await own_objects(client, namespace)
-            plan = Plan(own, await marked_objects(client, kinds, originals))
+            plan = UninstallPlan(own, await marked_objects(client, kinds, originals))
             for line in plan_lines(plan, restore=restore, knows_originals=database.is_set):
                 print_line(line)
             if yes:
@@ -262,9 +262,9 @@ async def _originals(url: str) -> dict[str, Object]:
     """Return the fields that its start has replaced, by uid of the object, of all unfinished workloads."""
     from admission.store.records import State
     from admission.store.store import Store
-    from admission.store.workloads.queries import Condition
+    from admission.store.workloads.queries import ColumnFilter
 
-    unfinished = Condition("state", frozenset({State.FINISHED.value}), negated=True)
+    unfinished = ColumnFilter("state", frozenset({State.FINISHED.value}), negated=True)
     async with Store.open(url) as store:
         found = (await store.workloads.list(where=[unfinished])).workloads
     return {each.workload.uid: each.original for each in found if each.original}
@@ -328,7 +328,7 @@ def _is_stopped(kind: Kind, obj: Object, observed: Observed) -> bool:
     return kind.reports_pods and observed.active
 
 
-def plan_lines(plan: Plan, *, restore: bool, knows_originals: bool) -> list[str]:
+def plan_lines(plan: UninstallPlan, *, restore: bool, knows_originals: bool) -> list[str]:
     """Return the plan for users."""
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path, _ in plan.objects]
     if knows_originals:
@@ -345,7 +345,7 @@ def _objects(number: int) -> str:
     return f"{number} object{'' if number == 1 else 's'}"
 
 
-async def carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
+async def carry_out(client: Client, plan: UninstallPlan, *, restore: bool) -> None:
     """Delete and patch the objects of the plan, except those that are gone; report those that cannot be patched."""
     refused = 0
     for path, uid in plan.objects:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 import click
 
 from admission.apimachinery.tables import spoken
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
@@ -80,7 +80,7 @@ def whatif(
     by: str,
     output: str,
     translation: TranslationFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:  # fmt: skip
     """Replay a past period under other quota.
 
@@ -125,7 +125,7 @@ def _goal(goal: str, quota: str) -> Document | None:
 
 
 async def _answer(
-    connection: Connection, paths: Sequence[str], manifests: Manifests, start: str, end: str, goal: Document | None
+    connection: ApiConnection, paths: Sequence[str], manifests: Manifests, start: str, end: str, goal: Document | None
 ) -> Document:
     """Ask the server, show its progress, and return its answer."""
     async with connect(connection) as sluice:

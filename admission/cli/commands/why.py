@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
 from admission.cli.arguments.workload_names import find_workload
 from admission.cli.output.printing import output_option, print_line, serialized
@@ -31,7 +31,7 @@ _WIDTH = 80
 @click.option("-v", "--verbose", is_flag=True, help="Print the limits, what preemption could do, and all remedies.")
 @output_option("json", "yaml", default="text")
 @connection_options
-def why(*, name: str, namespace: str | None, verbose: bool, output: str | None, connection: Connection) -> None:
+def why(*, name: str, namespace: str | None, verbose: bool, output: str | None, connection: ApiConnection) -> None:
     """Explain why a Job is not running, when it probably starts, and what would help.
 
     WORKLOAD is the name of a Job (train, job/train, rayjob/train) or of its workload.
@@ -67,7 +67,7 @@ def why(*, name: str, namespace: str | None, verbose: bool, output: str | None, 
 @workload_argument
 @namespace_option
 @connection_options
-def position(*, name: str, namespace: str | None, connection: Connection) -> None:
+def position(*, name: str, namespace: str | None, connection: ApiConnection) -> None:
     """Show the position of a Job in its queue.
 
     \b

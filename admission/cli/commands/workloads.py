@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.api.registry import WORKLOADS
-from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.objects import (
     complete_workload,
@@ -38,7 +38,7 @@ _workloads_argument = click.argument(
 @namespace_option
 @writing_options
 @connection_options
-def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
+def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: ApiConnection) -> None:
     """Put workloads on hold until they are released; running ones are stopped.
 
     If you have no permission to update workloads, the label sluice.dev/hold is set on the
@@ -56,7 +56,7 @@ def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags
 @namespace_option
 @writing_options
 @connection_options
-def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
+def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: ApiConnection) -> None:
     """Release workloads that are on hold or deactivated: queue them again.
 
     Sluice itself deactivates workloads that were evicted too often because their pods
@@ -82,7 +82,7 @@ def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFl
 @writing_options
 @connection_options
 def move(
-    *, names: tuple[str, ...], queue: str, namespace: str | None, writing: WritingFlags, connection: Connection
+    *, names: tuple[str, ...], queue: str, namespace: str | None, writing: WritingFlags, connection: ApiConnection
 ) -> None:
     """Move workloads to another LocalQueue; running ones are evicted first.
 
@@ -113,7 +113,7 @@ def prioritize(
     reset: bool,
     namespace: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Change the priority of a workload, or its position in the queue.
 
@@ -150,7 +150,7 @@ async def _change(
     outcome: str,
     namespace: str | None,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Patch the spec of each workload, and print the outcome."""
     async with connect(connection) as sluice:
@@ -167,7 +167,7 @@ async def _change_one(
     spec: Mapping[str, object],
     outcome: str,
     writing: WritingFlags,
-    connection: Connection,
+    connection: ApiConnection,
 ) -> None:
     """Patch the spec of a workload; a hold or release that is forbidden is done by the label of its Job instead.
 
@@ -203,7 +203,7 @@ def _is_on_hold_by_label(workload: Workload) -> bool:
 
 
 async def _label(
-    connection: Connection, workload: Workload, refused: Forbidden | None, *, hold: bool, writing: WritingFlags
+    connection: ApiConnection, workload: Workload, refused: Forbidden | None, *, hold: bool, writing: WritingFlags
 ) -> None:
     """Hold or release by the label of the Job, with the caller's permissions in Kubernetes.
 

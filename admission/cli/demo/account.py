@@ -15,7 +15,7 @@ from admission.cli.demo.gangs import Gangs, workload_of
 from admission.cli.demo.live_pods import LivePods, is_gated, requests_of
 
 if TYPE_CHECKING:
-    from admission.cli.demo.plan import Plan, Team
+    from admission.cli.demo.plan import ScenePlan, Team
 
 Object: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, int]
@@ -99,13 +99,13 @@ class ObservedTeam:
         return self.used_area.get(resource, 0.0) / area if area else 0.0
 
 
-class Account:
+class SceneAccount:
     """Accounting of a plan, updated with each version of each Job and pod in the server's order.
 
     Can be queried at any time. Times must not decrease.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ScenePlan) -> None:
         self.plan = plan
         self.teams = {
             team.name: ObservedTeam(

@@ -31,7 +31,7 @@ class ChildDied(DemoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildProcess:
     """A `sluice` command that runs as a child process."""
 
     name: str
@@ -51,7 +51,7 @@ class Child:
 
 
 @asynccontextmanager
-async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str, str]) -> AsyncIterator[Child]:
+async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str, str]) -> AsyncIterator[ChildProcess]:
     """Run `sluice ARGUMENTS` as a child process for the duration of the block; its output is appended to `log`."""
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str
             process_group=0,
         )
     try:
-        yield Child(name, process, log)
+        yield ChildProcess(name, process, log)
     finally:
         await _end(process)
 
@@ -85,7 +85,7 @@ async def alongside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def guarded(child: Child) -> AsyncIterator[None]:
+async def guarded(child: ChildProcess) -> AsyncIterator[None]:
     """Cancel the block and raise ChildDied if `child` exits before the block ends."""
     try:
         async with alongside(child.ended()):

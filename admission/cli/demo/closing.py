@@ -14,7 +14,7 @@ from admission.cli.demo.units import name_of, shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.cli.demo.account import Account, ObservedTeam
+    from admission.cli.demo.account import ObservedTeam, SceneAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Closing:
         return all(kept for kept, _ in self.promises)
 
 
-def close(account: Account, costs: Costs, elapsed: float) -> Closing:
+def close(account: SceneAccount, costs: Costs, elapsed: float) -> Closing:
     """Return the result of a run that took `elapsed` real seconds."""
     quotas = [f"{name_of(resource)} quota" for resource in account.plan.shown]
     columns = (
@@ -70,7 +70,7 @@ def close(account: Account, costs: Costs, elapsed: float) -> Closing:
     )
 
 
-def _row(account: Account, observed: ObservedTeam) -> tuple[str, ...]:
+def _row(account: SceneAccount, observed: ObservedTeam) -> tuple[str, ...]:
     speed = account.plan.speed
     return (
         observed.team.name,
@@ -89,7 +89,7 @@ def _wait(real: float, speed: float) -> str:
     return f"{long} ({real:.1f} s)"
 
 
-def _figures(account: Account, costs: Costs, elapsed: float) -> tuple[tuple[str, str], ...]:
+def _figures(account: SceneAccount, costs: Costs, elapsed: float) -> tuple[tuple[str, str], ...]:
     jobs, speed, nouns = len(account.plan.jobs), account.plan.speed, account.plan.noun
     noun = nouns.removesuffix("s")
     writes = sum(costs.api_writes.values())
@@ -109,12 +109,12 @@ def _figures(account: Account, costs: Costs, elapsed: float) -> tuple[tuple[str,
     )
 
 
-def _used(account: Account, resource: str) -> str:
+def _used(account: SceneAccount, resource: str) -> str:
     by_jobs, by_pods = account.utilisation(resource), account.utilisation(resource, "bound")
     return f"{by_jobs:.1%} by running {account.plan.noun}, {by_pods:.1%} by their pods on nodes"
 
 
-def _all_ran(account: Account) -> tuple[bool, str]:
+def _all_ran(account: SceneAccount) -> tuple[bool, str]:
     planned, done = len(account.plan.jobs), account.count(Phase.DONE)
     if done == planned:
         return True, f"all {planned} {account.plan.noun} ran"
@@ -122,18 +122,18 @@ def _all_ran(account: Account) -> tuple[bool, str]:
     return False, f"only {done} of {planned} {account.plan.noun} ran to completion ({others})"
 
 
-def _started_whole(account: Account) -> tuple[bool, str]:
+def _started_whole(account: SceneAccount) -> tuple[bool, str]:
     partial = [key for key in account.jobs if not account.gangs.has_started(key)]
     if partial:
         return False, f"{len(partial)} {account.plan.noun} did not start with all their pods: {partial[0]}"
     return True, "each started with all its pods"
 
 
-def _as_often_as_right(account: Account) -> tuple[tuple[bool, str], ...]:
+def _as_often_as_right(account: SceneAccount) -> tuple[tuple[bool, str], ...]:
     return (_came_back(account), _as_written(account)) if account.plan.evicts else (_once(account),)
 
 
-def _came_back(account: Account) -> tuple[bool, str]:
+def _came_back(account: SceneAccount) -> tuple[bool, str]:
     evicted = [job for job in account.jobs.values() if job.starts > 1]
     short = [key for key, job in account.jobs.items() if job.succeeded != job.wanted]
     if short:
@@ -143,13 +143,13 @@ def _came_back(account: Account) -> tuple[bool, str]:
     return True, f"{len(evicted)} Jobs were evicted ({account.evictions} evictions), requeued and ran later"
 
 
-def _as_written(account: Account) -> tuple[bool, str]:
+def _as_written(account: SceneAccount) -> tuple[bool, str]:
     if account.altered:
         return False, f"{len(account.altered)} Jobs were not restored as their users wrote them: {account.altered[0]}"
     return True, "each evicted Job was restored exactly as its user wrote it"
 
 
-def _once(account: Account) -> tuple[bool, str]:
+def _once(account: SceneAccount) -> tuple[bool, str]:
     wrong = [
         f"{key} was started {job.starts} times with {len(account.pods_of[key])} pods instead of {job.wanted}"
         for key, job in account.jobs.items()
@@ -160,7 +160,7 @@ def _once(account: Account) -> tuple[bool, str]:
     return False, f"{len(wrong)} {account.plan.noun} did not run exactly once: {wrong[0]}"
 
 
-def _quota_kept(account: Account) -> tuple[bool, str]:
+def _quota_kept(account: SceneAccount) -> tuple[bool, str]:
     live = account.live
     if not live.checks:
         return False, "no pod was observed, so quota was never checked"

@@ -9,7 +9,7 @@ from admission.cli.demo.live_pods import is_gated
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from admission.cli.demo.plan import Plan, PlannedJob
+    from admission.cli.demo.plan import PlannedJob, ScenePlan
 
 Object: TypeAlias = dict[str, Any]
 
@@ -32,7 +32,7 @@ class Gangs:
     Keys of workloads and pods are `namespace/name`. A pod is alive from the removal of its gate until its end.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ScenePlan) -> None:
         self._planned = {f"{job.team}/{job.name}": job for job in plan.jobs}
         self._unfinished: dict[str, set[str]] = {key: set() for key in self._planned}
         """Pods that have not finished, including gated ones, by workload."""

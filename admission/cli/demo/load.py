@@ -12,15 +12,15 @@ from admission.model.quantity import format_amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admission.cli.demo.account import Account
-    from admission.cli.demo.plan import Document, Plan, PlannedJob
+    from admission.cli.demo.account import SceneAccount
+    from admission.cli.demo.plan import Document, PlannedJob, ScenePlan
     from admission.cluster.client import Client
 
 _AT_ONCE: Final = 16
 """Maximum number of concurrent create requests."""
 
 
-async def prepare(client: Client, plan: Plan) -> None:
+async def prepare(client: Client, plan: ScenePlan) -> None:
     """Create the teams' namespaces and the nodes."""
     for team in plan.teams:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.name}}
@@ -29,12 +29,12 @@ async def prepare(client: Client, plan: Plan) -> None:
         await client.create("/api/v1/nodes", node_document(plan, number))
 
 
-def operated(plan: Plan) -> tuple[str, ...]:
+def operated(plan: ScenePlan) -> tuple[str, ...]:
     """Return the custom resources of a plan, for which the sandbox has simulated operators."""
     return tuple(kind for kind in plan.kinds if "/" in kind)
 
 
-async def submit(client: Client, plan: Plan, account: Account, elapsed: Callable[[], float]) -> None:
+async def submit(client: Client, plan: ScenePlan, account: SceneAccount, elapsed: Callable[[], float]) -> None:
     """Create each Job of the plan at its time of arrival, or as soon after it as the API server accepts it.
 
     Objects that run until they are deleted are deleted at the end of their run time. `elapsed` returns the real seconds
@@ -50,7 +50,7 @@ async def submit(client: Client, plan: Plan, account: Account, elapsed: Callable
 
 
 async def _user(
-    client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob], elapsed: Callable[[], float]
+    client: Client, plan: ScenePlan, account: SceneAccount, jobs: Iterator[PlannedJob], elapsed: Callable[[], float]
 ) -> None:
     for job in jobs:
         await asyncio.sleep(max(0.0, job.arrival - elapsed()))
@@ -58,7 +58,7 @@ async def _user(
         account.submitted(f"{job.team}/{job.name}")
 
 
-async def _delete_at_end(client: Client, plan: Plan, account: Account, job: PlannedJob) -> None:
+async def _delete_at_end(client: Client, plan: ScenePlan, account: SceneAccount, job: PlannedJob) -> None:
     await account.gangs.wait_until_started(job)
     await asyncio.sleep(job.run_seconds / plan.speed)
     account.gangs.deleted(f"{job.team}/{job.name}")
@@ -75,12 +75,12 @@ PATHS: Final = {
 _GROUP: Final = "sluice.dev/pod-group-"
 
 
-def document(plan: Plan, job: PlannedJob) -> Document:
+def document(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return the object as a user or a tool of the user would write it."""
     return _BUILDERS[job.kind](plan, job)
 
 
-def _ray_cluster(plan: Plan, job: PlannedJob) -> Document:
+def _ray_cluster(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return a RayCluster: a head, and workers with the same requests."""
     worker = {
         "groupName": "workers",
@@ -100,7 +100,7 @@ def _ray_cluster(plan: Plan, job: PlannedJob) -> Document:
     }
 
 
-def _volcano_job(plan: Plan, job: PlannedJob) -> Document:
+def _volcano_job(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return a Volcano Job as `torchx run dist.ddp` writes it: a task per replica, the queue in the spec."""
     policies = [{"action": "RestartJob", "event": event} for event in ("PodEvicted", "PodFailed")]
     run_time = {"sandbox.sluice.dev/run-seconds": f"{job.run_seconds:g}"}
@@ -129,7 +129,7 @@ def _volcano_job(plan: Plan, job: PlannedJob) -> Document:
     }
 
 
-def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
+def _stateful_set(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return a StatefulSet whose pods form a pod group, by labels and annotations of its template."""
     app = {"app": job.name}
     template = _template(
@@ -151,7 +151,7 @@ def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
     }
 
 
-_BUILDERS: Final[dict[str, Callable[[Plan, PlannedJob], Document]]] = {
+_BUILDERS: Final[dict[str, Callable[[ScenePlan, PlannedJob], Document]]] = {
     "Job": job_document,
     "RayCluster": _ray_cluster,
     "VolcanoJob": _volcano_job,
@@ -159,7 +159,7 @@ _BUILDERS: Final[dict[str, Callable[[Plan, PlannedJob], Document]]] = {
 }
 
 
-def _labels(plan: Plan, job: PlannedJob) -> dict[str, str]:
+def _labels(plan: ScenePlan, job: PlannedJob) -> dict[str, str]:
     team = next(team for team in plan.teams if team.name == job.team)
     return {"sluice.dev/queue-name": QUEUE, "sluice.dev/priority-class": team.priority_class}
 

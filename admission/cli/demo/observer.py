@@ -12,7 +12,7 @@ from admission.cluster.informer import Informer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.cli.demo.account import Account, Object
+    from admission.cli.demo.account import Object, SceneAccount
     from admission.cluster.client import Client
 
 
@@ -22,7 +22,7 @@ class Observer:
     A watch delivers every version of every object, so that no excess of quota can be missed.
     """
 
-    def __init__(self, client: Client, account: Account, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Client, account: SceneAccount, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._jobs = Informer(client, "/apis/batch/v1/jobs", page=0)
         self._pods = Informer(client, "/api/v1/pods", page=0)
         self._account = account

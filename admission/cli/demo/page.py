@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from admission.cli.demo.account import Account
+    from admission.cli.demo.account import SceneAccount
     from admission.cli.demo.closing import Closing
 
 _INTERVAL: Final = 0.5
 """Seconds between updates."""
 
 
-class Page:
+class DemoPage:
     """Serves the page on a free loopback port, as an async context manager. `elapsed` returns real seconds."""
 
-    def __init__(self, account: Account, elapsed: Callable[[], float]) -> None:
+    def __init__(self, account: SceneAccount, elapsed: Callable[[], float]) -> None:
         self._account = account
         self._elapsed = elapsed
         self._history: list[list[float]] = []

@@ -66,7 +66,7 @@ class PlannedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScenePlan:
     """One scene. `speed` is the speed of the sandbox's clock, `shown` are the resources that are displayed."""
 
     title: str
@@ -123,7 +123,7 @@ _TEAMS: Final = (
 )
 
 
-def three_teams(*, jobs: int = 1000, nodes: int = 100, speed: float = 60.0, seed: int = 1) -> Plan:
+def three_teams(*, jobs: int = 1000, nodes: int = 100, speed: float = 60.0, seed: int = 1) -> ScenePlan:
     """Return the plan: three teams that share `nodes` nodes of 10 CPUs, and `jobs` Jobs of 10 pods that arrive at once.
 
     The sizes are those of the scalability test by which batch queues are usually compared: 2 CPUs and 2 GiB per pod,
@@ -140,7 +140,7 @@ def three_teams(*, jobs: int = 1000, nodes: int = 100, speed: float = 60.0, seed
         for number, owner in enumerate(owners)
     )
     whole = {"cpu": nodes * 10_000, "memory": nodes * 10 * _GIB}
-    return Plan(
+    return ScenePlan(
         title=f"{jobs} Jobs of 10 pods, three teams, {nodes} nodes with {nodes * 10} CPUs",
         notes=(f"Sandbox time runs {speed:g} times as fast as real time.",),
         teams=tuple(
@@ -158,7 +158,7 @@ def _part(whole: Mapping[str, int], hundredths: int) -> dict[str, int]:
     return {resource: amount * hundredths // 100 for resource, amount in whole.items()}
 
 
-def queue_documents(plan: Plan) -> list[Document]:
+def queue_documents(plan: ScenePlan) -> list[Document]:
     """Return the manifests for `sluice apply`: flavor, priority classes, cohort, and the queues of each team."""
     documents = [
         _sluice("ResourceFlavor", FLAVOR, spec={"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()]}),
@@ -184,7 +184,7 @@ def queue_documents(plan: Plan) -> list[Document]:
     return documents
 
 
-def _groups(plan: Plan, nominal: Mapping[str, int], borrowing: Mapping[str, int] | None = None) -> list[Document]:
+def _groups(plan: ScenePlan, nominal: Mapping[str, int], borrowing: Mapping[str, int] | None = None) -> list[Document]:
     quotas: list[Document] = []
     for resource in plan.resources:
         quotas.append({"name": resource, "nominalQuota": format_amount(resource, nominal[resource])})
@@ -202,7 +202,7 @@ def _toleration() -> Document:
     return {**_TAINT, "operator": "Equal"}
 
 
-def node_document(plan: Plan, number: int) -> Document:
+def node_document(plan: ScenePlan, number: int) -> Document:
     """Return the manifest of a simulated node, tainted so that only pods with the flavor's toleration run there."""
     name = f"kwok-node-{number}"
     amounts = plan.nodes.allocatable.items()
@@ -224,7 +224,7 @@ def node_document(plan: Plan, number: int) -> Document:
     }
 
 
-def job_document(plan: Plan, job: PlannedJob) -> Document:
+def job_document(plan: ScenePlan, job: PlannedJob) -> Document:
     """Return the Job as its user would write it: without node selector, toleration and `suspend`, which Sluice sets."""
     team = next(team for team in plan.teams if team.name == job.team)
     requests = {resource: format_amount(resource, amount) for resource, amount in job.requests.items() if amount}

@@ -104,7 +104,7 @@ class Floor:
 
 
 @dataclass(slots=True)
-class Course:
+class RackCourse:
     """What became of the runs of the day with one way of placing pods."""
 
     title: str
@@ -126,7 +126,7 @@ class Play:
     """The day with one way of placing pods: `topology`, or the score of the Kubernetes scheduler."""
 
     def __init__(self, title: str, runs: tuple[Run, ...], *, topology: bool = False, packs: bool = False) -> None:
-        self.course = Course(title)
+        self.course = RackCourse(title)
         self._runs = {run.name: run for run in runs}
         self._topology = topology
         self._packs = packs

@@ -10,18 +10,18 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.account import Account
+from admission.cli.demo.account import SceneAccount
 from admission.cli.demo.children import alongside, guarded
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.load import operated, prepare, submit
 from admission.cli.demo.observer import Observer
-from admission.cli.demo.page import Page
+from admission.cli.demo.page import DemoPage
 from admission.cli.demo.plan import queue_documents
-from admission.cli.demo.stage import Cluster, Sluice, apply, running_sandbox, running_sluice, sluice_writes
+from admission.cli.demo.stage import DemoCluster, DemoSluice, apply, running_sandbox, running_sluice, sluice_writes
 from admission.cluster.client import Client
 
 if TYPE_CHECKING:
-    from admission.cli.demo.plan import Plan
+    from admission.cli.demo.plan import ScenePlan
     from admission.cli.demo.terminal import Terminal
 
 _POLL: Final = 0.1
@@ -32,7 +32,7 @@ _STUCK: Final = 60.0
 """Real seconds without progress, in addition to the longest run time, after which the scene is given up."""
 
 
-async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
+async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
     """Run `plan` and return whether all promises were kept. `keep` leaves all processes running until cancelled."""
     terminal.say(f"Sluice demo: {plan.title}.")
     for note in plan.notes:
@@ -46,9 +46,9 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
         await prepare(client, plan)
         await apply(directory, serving, queue_documents(plan))
-        account = Account(plan)
+        account = SceneAccount(plan)
         observer = Observer(client, account)
-        page = await stack.enter_async_context(Page(account, observer.elapsed))
+        page = await stack.enter_async_context(DemoPage(account, observer.elapsed))
         await stack.enter_async_context(alongside(observer.run()))
         await observer.synced()
         terminal.say(f"Live at {page.url}")
@@ -70,7 +70,7 @@ async def run(plan: Plan, terminal: Terminal, *, keep: bool) -> bool:
     return closing.kept
 
 
-async def _until_done(account: Account, observer: Observer, terminal: Terminal) -> None:
+async def _until_done(account: SceneAccount, observer: Observer, terminal: Terminal) -> None:
     """Update the terminal until all Jobs have finished, or until no Job has changed for too long."""
     patience = _STUCK + max(job.run_seconds for job in account.plan.jobs) / account.plan.speed
     moved, since = -1, observer.elapsed()
@@ -83,12 +83,12 @@ async def _until_done(account: Account, observer: Observer, terminal: Terminal) 
     terminal.draw(account, observer.elapsed(), force=True)
 
 
-async def _costs(client: Client, serving: Sluice) -> Costs:
+async def _costs(client: Client, serving: DemoSluice) -> Costs:
     """Return the costs since the start of the processes."""
     return Costs(await sluice_writes(client), (await serving.statistics())["writeTransactions"])
 
 
-async def _costs_since(before: Costs, client: Client, serving: Sluice) -> Costs:
+async def _costs_since(before: Costs, client: Client, serving: DemoSluice) -> Costs:
     """Return the costs since `before`, after Sluice's last write: it creates Events with some delay."""
     last = await _costs(client, serving)
     while True:
@@ -102,7 +102,7 @@ async def _costs_since(before: Costs, client: Client, serving: Sluice) -> Costs:
     )
 
 
-def _explain_access(terminal: Terminal, cluster: Cluster, serving: Sluice, page: Page) -> None:
+def _explain_access(terminal: Terminal, cluster: DemoCluster, serving: DemoSluice, page: DemoPage) -> None:
     terminal.say()
     terminal.say("Everything keeps running. To explore it, run in another terminal:")
     terminal.say()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from admission.cli.demo.plan import Nodes, Plan, PlannedJob, Team
+from admission.cli.demo.plan import Nodes, PlannedJob, ScenePlan, Team
 
 _GIB: Final = 2**30
 _NODE: Final = {"cpu": 10_000, "memory": 10 * _GIB}
@@ -15,7 +15,7 @@ _POD: Final = {"cpu": 1_000, "memory": _GIB}
 _TEAMS: Final = (("research", 1, 60, 0.0), ("students", 1, 40, 4.0), ("platform", 2, 50, 8.0))
 
 
-def fair_share(*, speed: float = 60.0, seed: int = 1) -> Plan:
+def fair_share(*, speed: float = 60.0, seed: int = 1) -> ScenePlan:
     """Return the plan: three teams with the quota of 4 of 30 nodes each; that of the other 18 belongs to the cohort.
 
     The first team borrows all of the cohort's quota. The teams that arrive later reclaim what exceeds its fair share:
@@ -23,7 +23,7 @@ def fair_share(*, speed: float = 60.0, seed: int = 1) -> Plan:
     """
     chance = random.Random(seed)
     own = {resource: 4 * amount for resource, amount in _NODE.items()}
-    return Plan(
+    return ScenePlan(
         title="fair sharing: 150 Jobs of 10 pods, three teams with weights 1, 1 and 2",
         notes=(
             "The quota of 18 of the 30 nodes belongs to the cohort, for any team to borrow.",
@@ -54,11 +54,11 @@ _TEAMS_OF_KINDS: Final = (
 )
 
 
-def of_kinds(*, speed: float = 60.0, seed: int = 1) -> Plan:
+def of_kinds(*, speed: float = 60.0, seed: int = 1) -> ScenePlan:
     """Return the plan: four teams, each with one kind and the quota of 7 of 28 nodes, that lend idle quota."""
     chance = random.Random(seed)
     own = {resource: 7 * amount for resource, amount in _NODE.items()}
-    return Plan(
+    return ScenePlan(
         title=f"{sum(count for *_, count, _ in _TEAMS_OF_KINDS)} objects of four kinds, each started with all its pods",
         notes=(
             "Simulated KubeRay and Volcano operators run the RayClusters and the Volcano Jobs of TorchX.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import yaml
 
-from admission.cli.demo.children import Child, free_port, guarded, sluice
+from admission.cli.demo.children import ChildProcess, free_port, guarded, sluice
 from admission.cli.errors import DemoError
 from admission.cluster.client import Client
 from admission.model.errors import ClusterError
@@ -32,12 +32,12 @@ _POLL: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class DemoCluster:
     """A running `sluice sandbox`; `kubeconfig` is that of an administrator."""
 
     kubeconfig: Path
     sluice_kubeconfig: Path
-    child: Child
+    child: ChildProcess
 
     @property
     def token(self) -> str:
@@ -46,13 +46,13 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Sluice:
+class DemoSluice:
     """A running `sluice serve`, with the address and credentials of its API."""
 
     server: str
     token: str
     ca: Path
-    child: Child
+    child: ChildProcess
 
     @property
     def environment(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Sluice:
 @asynccontextmanager
 async def running_sandbox(
     directory: Path, *, speed: float, controllers: bool = True, kinds: Iterable[str] = ()
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[DemoCluster]:
     """Run a sandbox without nodes for the duration of the block.
 
     `kinds` are the custom resources that it serves, each with a simulated operator. Raises ChildDied if the process
@@ -96,15 +96,15 @@ async def running_sandbox(
         sluice("the sandbox", *arguments, log=directory / "sandbox.log", environment={}) as child,
         guarded(child),
     ):
-        cluster = Cluster(folder / "kubeconfig", folder / "sluice.kubeconfig", child)
+        cluster = DemoCluster(folder / "kubeconfig", folder / "sluice.kubeconfig", child)
         await _until_answering(cluster.sluice_kubeconfig)
         yield cluster
 
 
 @asynccontextmanager
 async def running_sluice(
-    directory: Path, cluster: Cluster, *, settings: Mapping[str, Any] | None = None
-) -> AsyncIterator[Sluice]:
+    directory: Path, cluster: DemoCluster, *, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[DemoSluice]:
     """Run `sluice serve` for that cluster, with a SQLite database in `directory`, for the duration of the block.
 
     It may not be ready yet, and the block is not cancelled if it exits (see `guarded`). A second run with the same
@@ -124,10 +124,10 @@ async def running_sluice(
     async with sluice("Sluice", *arguments, log=directory / "serve.log", environment=environment) as child:
         ca = directory / "certificates" / "ca.crt"
         await _until_written(ca, child)
-        yield Sluice(f"https://127.0.0.1:{api}", token, ca, child)
+        yield DemoSluice(f"https://127.0.0.1:{api}", token, ca, child)
 
 
-async def apply(directory: Path, serving: Sluice, documents: list[dict[str, Any]]) -> None:
+async def apply(directory: Path, serving: DemoSluice, documents: list[dict[str, Any]]) -> None:
     """Run `sluice apply`, which waits until Sluice is ready. Raises DemoError, with its output, if it fails."""
     manifests = directory / "queues.yaml"
     manifests.write_text(yaml.safe_dump_all(documents, sort_keys=False))
@@ -150,7 +150,7 @@ async def sluice_writes(client: Client) -> Counter[str]:
     return writes
 
 
-async def _until_written(file: Path, child: Child) -> None:
+async def _until_written(file: Path, child: ChildProcess) -> None:
     """Wait until `child` has written `file`, or has exited without, which the caller detects elsewhere."""
     while child.process.returncode is None:
         if await asyncio.to_thread(file.exists):

@@ -13,7 +13,7 @@ from admission.cli.demo.units import name_of, plain, shown
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from admission.cli.demo.account import Account, ObservedTeam
+    from admission.cli.demo.account import ObservedTeam, SceneAccount
     from admission.cli.demo.closing import Closing
 
 _USED, _BORROWED, _FREE, _REST = "█", "▓", "░", "·"
@@ -70,7 +70,7 @@ class Terminal:
         self._drawn = 0
         self._write(f"{line}\n")
 
-    def draw(self, account: Account, elapsed: float, *, force: bool = False) -> None:
+    def draw(self, account: SceneAccount, elapsed: float, *, force: bool = False) -> None:
         """Show the state `elapsed` seconds after the start; unless `force`, skip it shortly after the last update."""
         if not force and elapsed - self._last < _INTERVAL[self.interactive]:
             return
@@ -108,7 +108,7 @@ class Terminal:
         for kept, sentence in closing.promises:
             self.say(self.paint("done", f"✓ {sentence}") if kept else self.paint("bad", f"✗ BROKEN: {sentence}"))
 
-    def _lines(self, account: Account, elapsed: float) -> list[tuple[str, int]]:
+    def _lines(self, account: SceneAccount, elapsed: float) -> list[tuple[str, int]]:
         """Return each line with its visible length, without the escape sequences of colours."""
         waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
         what = account.plan.noun.capitalize()
@@ -157,7 +157,7 @@ class Terminal:
         self._out.flush()
 
 
-def _one_line(account: Account, elapsed: float) -> str:
+def _one_line(account: SceneAccount, elapsed: float) -> str:
     waiting, running, done = (account.count(phase) for phase in (Phase.WAITING, Phase.RUNNING, Phase.DONE))
     usage = []
     for resource in account.plan.shown:

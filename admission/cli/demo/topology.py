@@ -16,7 +16,7 @@ from admission.cli.demo.terminal import RUN_STYLES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.cli.demo.racks import Course
+    from admission.cli.demo.racks import RackCourse
     from admission.cli.demo.terminal import Terminal
 
 _FRAMES: Final = 96
@@ -57,7 +57,7 @@ async def place_runs(terminal: Terminal) -> bool:
 
 
 def _picture(
-    terminal: Terminal, courses: list[Course], letters: dict[str, int], frame: int
+    terminal: Terminal, courses: list[RackCourse], letters: dict[str, int], frame: int
 ) -> Iterator[tuple[str, int]]:
     """Yield lines with their lengths: the maps beside each other, as many as fit, the last ones first."""
     columns = max(_WIDTH, shutil.get_terminal_size().columns)
@@ -76,7 +76,7 @@ def _picture(
     yield terminal.paint("dim", legend), len(legend)
 
 
-def _map(terminal: Terminal, course: Course, letters: dict[str, int]) -> Iterator[str]:
+def _map(terminal: Terminal, course: RackCourse, letters: dict[str, int]) -> Iterator[str]:
     """Yield the lines of a map: a square of nodes for each rack, the racks of a block beside each other."""
     floor = course.floor
     nodes = [None if free == GPUS else -1 for free in floor.free]
@@ -105,7 +105,7 @@ def _cells(terminal: Terminal, nodes: list[int | None]) -> str:
     return text
 
 
-def _close(courses: list[Course], runs: tuple[Run, ...]) -> Closing:
+def _close(courses: list[RackCourse], runs: tuple[Run, ...]) -> Closing:
     trains = {run.name for run in runs if run.trains}
     rows = []
     for course in courses:

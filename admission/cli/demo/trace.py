@@ -12,7 +12,7 @@ import statistics
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.plan import GPU, Nodes, Plan, PlannedJob, Team
+from admission.cli.demo.plan import GPU, Nodes, PlannedJob, ScenePlan, Team
 from admission.cli.errors import DemoError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class BadTrace(DemoError):
     """A trace file that cannot be replayed."""
 
 
-def trace_plan(path: Path, *, jobs: int = 2000, speed: float = 360.0) -> Plan:
+def trace_plan(path: Path, *, jobs: int = 2000, speed: float = 360.0) -> ScenePlan:
     """Return the plan for the first `jobs` pods in `path`. Raises BadTrace; its message names line and column."""
     planned = _jobs(_read(path, jobs))
     pause, arriving = _minutes(_LONGEST_PAUSE), _arriving(len(planned))
@@ -55,7 +55,7 @@ def trace_plan(path: Path, *, jobs: int = 2000, speed: float = 360.0) -> Plan:
         f"Runs are capped at {_minutes(_LONGEST_RUN)} of sandbox time, which is {speed:g} times as fast as real time.",
     )
     whole = {resource: amount * _NODES for resource, amount in _NODE.items()}
-    return Plan(
+    return ScenePlan(
         title=f"{len(planned)} pods of {path.name} as Jobs, {_NODES} nodes with {whole[GPU]} GPUs and "
         f"{whole['cpu'] // 1000} CPUs",
         notes=notes,

@@ -65,7 +65,7 @@ def read_prices(file: Path) -> PriceBook:
         raise CommandError(f"{file} is no price book: {'; '.join(faults)}") from error
 
 
-class Item(NamedTuple):
+class PriceItem(NamedTuple):
     """A line of a statement. `cost`: None if a part has no price."""
 
     month: str
@@ -77,7 +77,7 @@ class Item(NamedTuple):
     cost: Decimal | None
 
 
-def statement(rows: Iterable[UsageRow], book: PriceBook) -> list[Item]:
+def statement(rows: Iterable[UsageRow], book: PriceBook) -> list[PriceItem]:
     """Return what usage by day, flavor and further keys costs by month, in the order of its keys."""
     hours: defaultdict[tuple[str, tuple[str, ...], str, str, str], float] = defaultdict(float)
     costs: defaultdict[tuple[str, tuple[str, ...], str, str, str], Decimal | None] = defaultdict(Decimal)
@@ -88,4 +88,4 @@ def statement(rows: Iterable[UsageRow], book: PriceBook) -> list[Item]:
         hours[key] += row.used
         price, before = book.price(flavor, row.resource, day), costs[key]
         costs[key] = None if price is None or before is None else before + price * Decimal(repr(row.used))
-    return [Item(*key, hours[key], costs[key]) for key in sorted(hours)]
+    return [PriceItem(*key, hours[key], costs[key]) for key in sorted(hours)]

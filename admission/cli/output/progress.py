@@ -15,7 +15,7 @@ _REFRESH_INTERVAL = 0.2
 """Seconds between two updates of the line."""
 
 
-class Progress:
+class ProgressLine:
     """Progress by table: a callback for row counts, and a context manager that prints the total at the end."""
 
     def __init__(self, verb: str) -> None:

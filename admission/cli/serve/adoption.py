@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from admission.cluster.claim import Claimant
     from admission.cluster.client import Client
     from admission.kinds import Kinds, Observed
-    from admission.store.leadership.identity import Identity
+    from admission.store.leadership.identity import DatabaseIdentity
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ def _is_own(last: Claimant, claim: Claim) -> bool:
 
 
 def _disagreement(
-    identity: Identity, last: Claimant | None, claim: Claim, *, clusters: tuple[str, ...], server: str
+    identity: DatabaseIdentity, last: Claimant | None, claim: Claim, *, clusters: tuple[str, ...], server: str
 ) -> _Disagreement | None:
     cluster = f"the cluster {server} ({clusters[0]})"
     if identity.cluster and identity.cluster not in clusters:

@@ -28,7 +28,7 @@ from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import ReplicaMetrics
-from admission.cli.serve.notifications import Notifications
+from admission.cli.serve.notifications import AllowedReceivers
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.aggregation import TlsEndpoint
-    from admission.cli.serve.gate_process import Gate
+    from admission.cli.serve.gate_process import GateProcess
     from admission.cluster.claim import Claim
     from admission.controller.clusters import Join
     from admission.controller.intake.namespace_queues import Naming
@@ -193,12 +193,12 @@ class _Replica:
     kinds: Kinds
     username: str
     certificates: OwnCertificates
-    gate: Gate | None
+    gate: GateProcess | None
     claim: Claim
     leads: Callable[[], bool]
     controller: Controller
     clusters: Clusters
-    notifications: Notifications
+    notifications: AllowedReceivers
     notifier: Notifier
     role: Role
     report: LeaderReport
@@ -227,7 +227,7 @@ async def _begin(
 
     clusters = Clusters(settings, lambda: kinds_of(settings))
     controller = _controller(settings, store, client, kinds, leads, tracing, clusters.join(store, claim, leads))
-    notifications = Notifications(settings)
+    notifications = AllowedReceivers(settings)
     notifier = await stack.enter_async_context(notifications.opened(store))
     role = Role(
         store,
@@ -315,7 +315,7 @@ class _Cluster(NamedTuple):
 
     username: str
     certificates: OwnCertificates
-    gate: Gate | None
+    gate: GateProcess | None
 
 
 async def _reach_cluster(stack: AsyncExitStack, starting: Starting, settings: Settings, client: Client) -> _Cluster:

@@ -58,7 +58,7 @@ _BATCH: Final = 500
 """LocalQueues in one line. It stays below LINE_LIMIT: name and namespace together have at most 316 characters."""
 
 
-class Gate:
+class GateProcess:
     """Supervises the process. The listening sockets stay open here, so that requests during a restart wait."""
 
     def __init__(self, config: GateConfig) -> None:
@@ -195,9 +195,9 @@ class Gate:
 
 
 @asynccontextmanager
-async def supervised(config: GateConfig) -> AsyncIterator[Gate]:
+async def supervised(config: GateConfig) -> AsyncIterator[GateProcess]:
     """Run a gate for the duration of the block."""
-    gate = Gate(config)
+    gate = GateProcess(config)
     task = asyncio.create_task(gate.run(), name="gate")
     task.add_done_callback(_log_defect)
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.cluster.lease import LeaderElector
     from admission.controller.controller import Controller
     from admission.notifications.notifier import Notifier
-    from admission.store.leadership.identity import Identity
+    from admission.store.leadership.identity import DatabaseIdentity
     from admission.store.retention import Retention
     from admission.store.store import Store
 
@@ -52,7 +52,7 @@ class Role:
         """Retention policy; a change takes effect at the next run of the leader's bookkeeping."""
         self._notifier = notifier
         self._epoch: int | None = None
-        self._previous: Identity | None = None
+        self._previous: DatabaseIdentity | None = None
         """The database before this replica became the leader."""
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
     from prometheus_client.registry import Collector
 
-    from admission.cli.serve.gate_process import Gate
+    from admission.cli.serve.gate_process import GateProcess
     from admission.cli.serve.leader_roles import Role
     from admission.cluster.client import Client
     from admission.controller.controller import Controller
@@ -47,7 +47,7 @@ class ReplicaMetrics:
     role: Role
     client: Client
     notifier: Notifier
-    gate: Gate | None = None
+    gate: GateProcess | None = None
     _of_objectives: _OfObjectives = field(default_factory=lambda: _OfObjectives(), init=False)
 
     async def collectors(self) -> Sequence[Collector]:

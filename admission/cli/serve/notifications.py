@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from admission.notifications.notifier import Notifier
-from admission.notifications.sending import Sender
+from admission.notifications.sending import NotificationSender
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-class Notifications:
+class AllowedReceivers:
     """The allowed receivers, which can change while `serve` runs."""
 
     def __init__(self, settings: Settings) -> None:
@@ -28,5 +28,5 @@ class Notifications:
     @asynccontextmanager
     async def opened(self, store: Store) -> AsyncIterator[Notifier]:
         """Open a notifier; its connections are closed at the end of the block."""
-        async with Sender.open(lambda: self._allowed) as sender:
+        async with NotificationSender.open(lambda: self._allowed) as sender:
             yield Notifier(store, lambda: self._allowed, sender, clock=store.now)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
-    from admission.cli.serve.gate_process import Gate
+    from admission.cli.serve.gate_process import GateProcess
     from admission.cluster.client import Client
     from admission.kinds import Kinds
 
@@ -52,7 +52,7 @@ def own_namespace() -> str:
     return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
 
 
-async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -> Gate | None:
+async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -> GateProcess | None:
     """Start the process that serves the webhooks and wait until it answers.
 
     Returns None if the API server could not reach it, or if it runs separately (`--no-webhook-process`). Raises

@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.state.repeating import repeat
 from admission.engine import BudgetAccounts
 from admission.model.budgets import hours_text
@@ -70,7 +70,7 @@ class BudgetReports:
             uids = {each.name: each.metadata.uid or "" for each in await self._store.queues.list(Budget.kind)}
             for name, resource, begins, level, note in reached:
                 self._alerted[name, resource, begins] = level
-                regarding = Reference("sluice.dev/v1", Budget.kind, name, uids.get(name, ""))
+                regarding = ObjectReference("sluice.dev/v1", Budget.kind, name, uids.get(name, ""))
                 log.warning("%s", note)
                 self._events.record(
                     regarding, reason=f"BudgetUsed{level}", action="Charge", note=note, warning=level >= LEVELS[1],

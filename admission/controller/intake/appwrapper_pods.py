@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.writer import Writer
-    from admission.kinds.mcad import Item
+    from admission.kinds.mcad import WrappedItem
 
 
 class AppWrapperPods:
@@ -88,7 +88,7 @@ def is_unfinished(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") not in FINISHED_PHASES
 
 
-def leftover(pods: Iterable[Object], wrapped: Iterable[Item], jobs: Iterable[Object]) -> Sequence[Object]:
+def leftover(pods: Iterable[Object], wrapped: Iterable[WrappedItem], jobs: Iterable[Object]) -> Sequence[Object]:
     """Return the unfinished ones of an AppWrapper's `pods` that no existing item accounts for.
 
     An item accounts for the pod of its name, or for the pods whose controller it is. `jobs`: those that exist. The

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from admission.cluster.client import Object
-    from admission.kinds.mcad import Item
+    from admission.kinds.mcad import WrappedItem
 
 COMPLETED: Final = "Completed"
 FAILED: Final = "Failed"
@@ -25,7 +25,7 @@ STATUS_FIELDS: Final = (
 """The fields of the status that Sluice writes."""
 
 
-def dispatched_status(obj: Object, wrapped: list[Item], ends: list[str], pods: list[Object]) -> Object:
+def dispatched_status(obj: Object, wrapped: list[WrappedItem], ends: list[str], pods: list[Object]) -> Object:
     """Return the status of a dispatched AppWrapper, in MCAD's fields and values. `ends`: outcomes of items with pods.
 
     TorchX does not know the state `Completed`. As in MCAD, it is only written if an item has a `completionstatus`.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch
 from admission.controller.intake.appwrapper_pods import AppWrapperPods, is_unfinished, leftover
 from admission.controller.intake.appwrapper_status import COMPLETED, FAILED, STATUS_FIELDS, dispatched_status
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from admission.controller.intake.watches import ClusterWatches
     from admission.engine import Engine
     from admission.kinds.base import Kind
-    from admission.kinds.mcad import Item
+    from admission.kinds.mcad import WrappedItem
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,9 @@ class AppWrapperItems:
         self._not_creatable.pop(uid, None)
         self._missing_since.pop(uid, None)
 
-    async def _ensure_all(self, kind: Kind, obj: Object, wrapped: list[Item], pods: list[Object]) -> list[str] | None:
+    async def _ensure_all(
+        self, kind: Kind, obj: Object, wrapped: list[WrappedItem], pods: list[Object]
+    ) -> list[str] | None:
         """Create the missing wrapped objects; return the outcome of each (see `_ensure_job`).
 
         None if one cannot be created: then all are deleted, and the AppWrapper fails once they are gone.
@@ -220,7 +222,7 @@ class AppWrapperItems:
             await self._write_status(kind, obj, {"state": FAILED, "queuejobstate": FAILED, "message": why})
         return None
 
-    async def _ensure(self, kind: Kind, obj: Object, item: Item, pods: list[Object]) -> str:
+    async def _ensure(self, kind: Kind, obj: Object, item: WrappedItem, pods: list[Object]) -> str:
         """Create a wrapped object, but a Job, if it is missing; return its outcome, as `_ensure_job` does.
 
         Services and ConfigMaps never finish. Raises _NotCreatable, ClusterError.
@@ -237,7 +239,7 @@ class AppWrapperItems:
         return ""
 
     async def _ensure_job(
-        self, kind: Kind, obj: Object, item: Item, pods: list[Object], jobs: dict[str, Object], waiting: set[str]
+        self, kind: Kind, obj: Object, item: WrappedItem, pods: list[Object], jobs: dict[str, Object], waiting: set[str]
     ) -> str:
         """Create a wrapped Job if it is missing; return "Completed", "Failed", or "" if it has not finished.
 
@@ -261,7 +263,7 @@ class AppWrapperItems:
             self._retry(uid)
         return COMPLETED if "Complete" in ends else FAILED if "Failed" in ends else ""
 
-    async def _find_jobs(self, obj: Object, wrapped: Iterable[Item]) -> dict[str, Object]:
+    async def _find_jobs(self, obj: Object, wrapped: Iterable[WrappedItem]) -> dict[str, Object]:
         """Return the existing Jobs among the wrapped objects, by name. Raises _NotCreatable, ClusterError."""
         found = {}
         for manifest in (item.object for item in wrapped if item.object["kind"] == "Job"):
@@ -271,7 +273,7 @@ class AppWrapperItems:
                 self._missing_since.get(obj["metadata"]["uid"], {}).pop(name, None)
         return found
 
-    async def _waiting_jobs(self, obj: Object, wrapped: Iterable[Item], jobs: dict[str, Object]) -> set[str]:
+    async def _waiting_jobs(self, obj: Object, wrapped: Iterable[WrappedItem], jobs: dict[str, Object]) -> set[str]:
         """Return the names of missing Jobs that would have pods beside those of their predecessors. `jobs`: the others.
 
         Raises ClusterError.
@@ -288,7 +290,9 @@ class AppWrapperItems:
             return missing
         return waiting
 
-    async def _end_surplus(self, obj: Object, wrapped: list[Item], jobs: dict[str, Object], pods: list[Object]) -> None:
+    async def _end_surplus(
+        self, obj: Object, wrapped: list[WrappedItem], jobs: dict[str, Object], pods: list[Object]
+    ) -> None:
         """Delete pods of former Jobs if all Jobs exist: a user has created one of the Jobs again. Raises ClusterError.
 
         `pods`: the observed ones.
@@ -319,7 +323,7 @@ class AppWrapperItems:
         except (Invalid, Forbidden) as error:
             raise _NotCreatable(f"{_title(manifest)} cannot be created: {error}") from error
 
-    async def _delete_all(self, obj: Object, wrapped: list[Item]) -> bool:
+    async def _delete_all(self, obj: Object, wrapped: list[WrappedItem]) -> bool:
         """Delete the wrapped objects and their pods; return whether all of them are gone. Raises ClusterError.
 
         Pods that remain when the objects are gone are orphans, which nobody else deletes.
@@ -330,7 +334,7 @@ class AppWrapperItems:
         await self._pods.delete(left)
         return not left
 
-    async def _delete(self, obj: Object, wrapped: Iterable[Item]) -> bool:
+    async def _delete(self, obj: Object, wrapped: Iterable[WrappedItem]) -> bool:
         """Delete the wrapped objects that the AppWrapper controls; return whether any still existed."""
         found_any = False
         for item in wrapped:
@@ -362,7 +366,7 @@ class AppWrapperItems:
 
     def _record_event(self, kind: Kind, obj: Object, note: str) -> None:
         metadata, version = obj["metadata"], self._watches.kinds.api_version(kind)
-        regarding = Reference(version, kind.kind, metadata["name"], metadata["uid"], metadata["namespace"])
+        regarding = ObjectReference(version, kind.kind, metadata["name"], metadata["uid"], metadata["namespace"])
         self._events.record(regarding, reason=FAILED, action="Dispatch", note=note, warning=True)
 
 

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import Forbidden, NotFound
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.intake.served import served_versions
 from admission.kinds.base import MANAGED, POD
 from admission.kinds.not_queued import NotQueued, not_queued
@@ -132,7 +132,7 @@ class NotQueuedObjects:
                 continue
             self._told.add(uid)
             version = kind.versions[0]
-            reference = Reference(
+            reference = ObjectReference(
                 f"{kind.group}/{version}" if kind.group else version, kind.kind, each.name, uid, each.namespace
             )
             sentence = each.sentence

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import Conflict, NotFound
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Patch
 from admission.kinds.added_labels import ADDED_LABELS, annotation_value
 from admission.kinds.base import DEFAULT_QUEUE
@@ -156,7 +156,7 @@ class UnqueuedObjects:
             return False
         self._known.pop(one.uid, None)
         self._events.record(
-            Reference(kinds.api_version(kind), kind.kind, one.name, one.uid, one.namespace),
+            ObjectReference(kinds.api_version(kind), kind.kind, one.name, one.uid, one.namespace),
             reason="Queued",
             action="Queue",
             note=f'Everything in this namespace is queued: it waits in LocalQueue "{DEFAULT_QUEUE}" from now on',

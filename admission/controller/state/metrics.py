@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from prometheus_client import Counter, Histogram
 
 from admission.controller.state.workload_change import ADMITTED, QUOTA_RESERVED
-from admission.serving.metrics import LATENCY_BUCKETS, WAIT_BUCKETS, Children
+from admission.serving.metrics import LATENCY_BUCKETS, WAIT_BUCKETS, MetricChildren
 from admission.store.records import State
 from admission.store.workloads.preemptions import REPETITION_SECONDS, REPETITIONS
 
@@ -37,21 +37,21 @@ _BY_CLASS: Final = ("cluster_queue", "priority_class")
 _BY_LOCAL_QUEUE: Final = ("name", "namespace", "priority_class")
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...]) -> Children[Counter]:
-    return Children(Counter(f"sluice_{name}", text, labels, registry=None), labels)
+def _counter(name: str, text: str, labels: tuple[str, ...]) -> MetricChildren[Counter]:
+    return MetricChildren(Counter(f"sluice_{name}", text, labels, registry=None), labels)
 
 
 def _histogram(
     name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = WAIT_BUCKETS
-) -> Children[Histogram]:
-    return Children(Histogram(f"sluice_{name}", text, labels, registry=None, buckets=buckets), labels)
+) -> MetricChildren[Histogram]:
+    return MetricChildren(Histogram(f"sluice_{name}", text, labels, registry=None, buckets=buckets), labels)
 
 
 class _QueueCounters(NamedTuple):
     """A counter by ClusterQueue, and the same counter by LocalQueue."""
 
-    cluster_queue: Children[Counter]
-    local_queue: Children[Counter]
+    cluster_queue: MetricChildren[Counter]
+    local_queue: MetricChildren[Counter]
 
     @classmethod
     def of(cls, name: str, text: str) -> _QueueCounters:
@@ -66,8 +66,8 @@ class _QueueCounters(NamedTuple):
 class _QueueHistograms(NamedTuple):
     """A histogram of seconds by ClusterQueue, and the same histogram by LocalQueue."""
 
-    cluster_queue: Children[Histogram]
-    local_queue: Children[Histogram]
+    cluster_queue: MetricChildren[Histogram]
+    local_queue: MetricChildren[Histogram]
     exemplar_of: ExemplarOf | None
 
     @classmethod
@@ -199,9 +199,9 @@ class LeaderMetrics(_DurationMetrics):
                 case _:
                     pass
 
-    def _children(self) -> Iterator[Children[Counter] | Children[Histogram]]:
+    def _children(self) -> Iterator[MetricChildren[Counter] | MetricChildren[Histogram]]:
         for value in vars(self).values():
-            if isinstance(value, Children):
+            if isinstance(value, MetricChildren):
                 yield value
             elif isinstance(value, _QueueCounters | _QueueHistograms):
                 yield value.cluster_queue
@@ -326,7 +326,7 @@ class LeaderMetrics(_DurationMetrics):
 
 def _collectors(value: object) -> Iterator[Collector]:
     match value:
-        case Children():
+        case MetricChildren():
             yield value.metric
         case _QueueCounters() | _QueueHistograms():
             yield value.cluster_queue.metric

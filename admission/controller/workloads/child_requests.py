@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.workload_events import MAX_REPEATED, PENDING, WAIT_EVENT_DELAY
 from admission.controller.workloads.plan import Write, started_child, starts_with_owner, stopped_child
@@ -207,7 +207,7 @@ class ChildRequests:
                 WAIT_EVENT_DELAY, self._record_wait_event, child, self._reference(seen), wait_message
             )
 
-    def _record_wait_event(self, child: Child, regarding: Reference, wait_message: str) -> None:
+    def _record_wait_event(self, child: Child, regarding: ObjectReference, wait_message: str) -> None:
         """Record the Event, unless the reason has changed meanwhile."""
         if child.wait_message != wait_message:
             return
@@ -222,8 +222,8 @@ class ChildRequests:
 
     # --- requests
 
-    def _reference(self, seen: Observed) -> Reference:
-        return Reference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
+    def _reference(self, seen: Observed) -> ObjectReference:
+        return ObjectReference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
 
     def _send(self, seen: Observed, patch: list[Object] | None, note: str = "") -> None:
         """Send a JSON patch that starts, stops or scales a child, or None: delete it; with an Event `note`."""

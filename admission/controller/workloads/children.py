@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.cluster.errors import Conflict, NotFound
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.state.inbox import ObjectGone, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
@@ -304,9 +304,9 @@ class Children:
         self._sender.read(self._target(kind, metadata, metadata["namespace"]))
         return True
 
-    def _target(self, kind: Kind, named: Mapping[str, Any], namespace: str) -> Reference:
+    def _target(self, kind: Kind, named: Mapping[str, Any], namespace: str) -> ObjectReference:
         """Return the reference to an object; `named`: its metadata, or a reference of another one to it."""
-        return Reference(self._kinds.api_version(kind), kind.kind, str(named["name"]), named["uid"], namespace)
+        return ObjectReference(self._kinds.api_version(kind), kind.kind, str(named["name"]), named["uid"], namespace)
 
     def answered(self, message: StepDone) -> None:
         """Process the response to a request about a child, an owner that is no workload, or a pod of a group."""

@@ -12,7 +12,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import PodForced
 from admission.controller.state.repeating import repeat
@@ -116,7 +116,7 @@ class FailureRecovery:
         labels = metadata.get("labels") or {}
         workload = labels.get(WORKLOAD_UID) or labels.get(POD_OWNER) or uid
         self._inbox.put(PodForced(workload, f"Pod {name}: {text}"))  # before it is noticed that no pod is left
-        target = Reference("v1", "Pod", name, uid, namespace)
+        target = ObjectReference("v1", "Pod", name, uid, namespace)
         self._events.record(target, reason=FORCED, action="Delete", note=text, warning=True)
         await self._writer.request(Deletion(path, uid, grace=0))
         log.info("pod %s/%s: %s", namespace, name, text)

@@ -14,7 +14,7 @@ import orjson
 
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.group_plan import role_leaf
-from admission.controller.workloads.group_trees import Assignment, Gang, GroupTrees, Place
+from admission.controller.workloads.group_trees import Gang, GroupAssignment, GroupTrees, TreePlace
 from admission.kinds.base import HOLD, SUBMITTED_BY, SUBMITTER_GROUPS, TERMS
 from admission.kinds.foreign_groups import COMPOSITE, NATIVE, POD_GROUP, TASK_GROUPS, GroupSize
 from admission.kinds.grouped import GroupedKind
@@ -160,7 +160,7 @@ class GroupOwners:
         self.touched.add((namespace, name))
         if kind.group == NATIVE and kind.kind in (POD_GROUP, COMPOSITE):
             created = "" if obj is None else str(obj["metadata"]["creationTimestamp"])
-            place = None if obj is None else Place(kind.parent(obj), kind.needed(obj, ""), created)
+            place = None if obj is None else TreePlace(kind.parent(obj), kind.needed(obj, ""), created)
             tops = self._trees.take((namespace, kind.kind, name), place)
             self.touched.update((namespace, top) for top in tops)
 
@@ -174,7 +174,7 @@ class GroupOwners:
         above = self._trees.above(namespace, POD_GROUP, declared.leaf)[0] if declared.leaf else ()
         return {*above, *([declared.size.name] if declared.size is not None else [])}
 
-    def assign(self, namespace: str, leaf: str, pod: Object | None = None) -> Assignment:
+    def assign(self, namespace: str, leaf: str, pod: Object | None = None) -> GroupAssignment:
         """Return the group that the pods of the Kubernetes PodGroup `leaf` are queued with.
 
         `pod`: one of these pods, which may replace the last pod of its PodGroup in a group that holds quota.

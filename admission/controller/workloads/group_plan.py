@@ -170,7 +170,7 @@ def admitted_counts(tracked: Tracked) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GroupPlan:
     """What is due for the pods of a group that holds quota."""
 
     started: Sequence[Member]
@@ -181,7 +181,7 @@ class Plan:
     """Pods that stay gated."""
 
 
-def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceContext) -> Plan:
+def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceContext) -> GroupPlan:
     """Return the plan for a group that holds quota. `members`: its pods, the oldest first.
 
     Of each role, as many pods run as were admitted. Running pods beyond that were not ungated by Sluice, or were
@@ -216,7 +216,7 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
     beyond_total = [*reversed(gated)][: max(len(kept) - sum(admitted.values()), 0)]
     settled.update(each.uid for each in beyond_total)
     left = [each for each in members if each.gated and each.is_alive and not each.deleting]
-    return Plan(started, [*excess, *beyond_total], [each for each in left if each.uid not in settled])
+    return GroupPlan(started, [*excess, *beyond_total], [each for each in left if each.uid not in settled])
 
 
 def group_domains(tracked: Tracked, members: Sequence[Member]) -> dict[str, Values]:
@@ -272,7 +272,7 @@ def missing_pods(tracked: Tracked, members: Iterable[Member]) -> int:
     return sum(admitted_counts(tracked).values()) - sum(each.counts for each in members)
 
 
-def surplus_pods(tracked: Tracked, members: Sequence[Member], plan: Plan) -> list[Member]:
+def surplus_pods(tracked: Tracked, members: Sequence[Member], plan: GroupPlan) -> list[Member]:
     """Return the newest surplus pods of another system's group, which may be queued one by one."""
     number = max(-missing_pods(tracked, members), 0)
     return [each for each in plan.gated if each.declared][-number:] if number else []

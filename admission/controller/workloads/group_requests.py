@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import NotFound
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.state.inbox import StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.group_plan import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_plan import Plan
+    from admission.controller.workloads.group_plan import GroupPlan
     from admission.controller.workloads.plan import Write
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
@@ -87,7 +87,7 @@ class GroupRequests:
             self._sender.tell(self._target(tracked, member), "Pending", note)
         self._send(tracked, Step.START, self._start_writes(tracked, plan))
 
-    def _start_writes(self, tracked: Tracked, plan: Plan) -> Iterator[Write]:
+    def _start_writes(self, tracked: Tracked, plan: GroupPlan) -> Iterator[Write]:
         """Yield what a start is: created only when they are sent, and none after an eviction."""
         domains = group_domains(tracked, self._groups.members(tracked))
         for member in plan.started:
@@ -158,12 +158,12 @@ class GroupRequests:
         kind, flavors = self._groups.pod_kind, self._environment.context.flavors
         return started_pod(tracked, member, kind, self._target(tracked, member), flavors, domains)
 
-    def _target(self, tracked: Tracked, member: Member) -> Reference:
+    def _target(self, tracked: Tracked, member: Member) -> ObjectReference:
         return self._pod(tracked.record.workload.namespace, member.name, member.uid)
 
-    def _pod(self, namespace: str, name: str, uid: str) -> Reference:
+    def _pod(self, namespace: str, name: str, uid: str) -> ObjectReference:
         kind = self._groups.pod_kind
-        return Reference(self._kinds.api_version(kind), kind.kind, name, uid, namespace)
+        return ObjectReference(self._kinds.api_version(kind), kind.kind, name, uid, namespace)
 
     def _send(self, tracked: Tracked, step: Step, writes: Iterator[Write]) -> bool:
         def isolated() -> Iterator[Write]:

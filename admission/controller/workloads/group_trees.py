@@ -27,7 +27,7 @@ LEVELS: Final = 4
 """Levels of a tree including its PodGroups: `WorkloadMaxTreeDepth` of Kubernetes."""
 
 
-class Place(NamedTuple):
+class TreePlace(NamedTuple):
     """The fields of a PodGroup or CompositePodGroup that trees depend on."""
 
     parent: str
@@ -58,7 +58,7 @@ class Gang(NamedTuple):
     """Message that says why the gang is not complete; empty: it is."""
 
 
-class Assignment(NamedTuple):
+class GroupAssignment(NamedTuple):
     """The group that the pods of a PodGroup are queued with."""
 
     group: str
@@ -73,14 +73,14 @@ class GroupTrees:
     def __init__(self, has_composites: Callable[[], bool]) -> None:
         """`has_composites`: returns whether the API server serves CompositePodGroups; if not, parents are ignored."""
         self._has_composites = has_composites
-        self._places: dict[tuple[str, str, str], Place] = {}
+        self._places: dict[tuple[str, str, str], TreePlace] = {}
         """By namespace, kind and name."""
         self._children: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
         """Kinds and names of the children, by namespace and name of the CompositePodGroup."""
         self._gangs: dict[tuple[str, str], Gang] = {}
         """Cached results of `gang`, dropped at each change."""
 
-    def take(self, key: tuple[str, str, str], place: Place | None) -> set[str]:
+    def take(self, key: tuple[str, str, str], place: TreePlace | None) -> set[str]:
         """Store a group (namespace, kind, name); `place` None: it was deleted.
 
         Returns the names of its roots before and after the change: groups below these may have to be assigned again.
@@ -118,18 +118,18 @@ class GroupTrees:
                 return names, child_sentences.group_without_parent(names[-1])
         return names, ""
 
-    def assign(self, namespace: str, leaf: str, state: Callable[[str], GroupState]) -> Assignment:
+    def assign(self, namespace: str, leaf: str, state: Callable[[str], GroupState]) -> GroupAssignment:
         """Return the group for the pods of the PodGroup `leaf`. `state`: returns the state of a group by its name."""
         above, fault = self.above(namespace, POD_GROUP, leaf)
         if not above and (fault or self._places[namespace, POD_GROUP, leaf].needed):
-            return Assignment(leaf, fault)
+            return GroupAssignment(leaf, fault)
         # An admission remains whatever happens to the tree: no edit of it moves pods that hold quota.
         for name in (leaf, *above):
             if leaf in (state(name).leaves or ()):
-                return Assignment(name)
+                return GroupAssignment(name)
         if fault:
             root_is_missing = 0 < len(above) < LEVELS and state(above[-1]).leaves is None
-            return Assignment(above[-1] if root_is_missing else leaf, fault)
+            return GroupAssignment(above[-1] if root_is_missing else leaf, fault)
         taken: set[str] = set()
         """PodGroups that start with a gang higher up."""
         wait_message = ""
@@ -140,12 +140,12 @@ class GroupTrees:
             found = state(name)
             leaves = self.gang(namespace, name).pods.keys() if found.leaves is None else found.leaves
             if leaf in leaves:
-                return Assignment(name, wait_message)
+                return GroupAssignment(name, wait_message)
             taken.update(leaves)
             if not wait_message and not found.has_started():
                 wait_message = child_sentences.starts_after(name, needed)
         is_gang = self._places[namespace, POD_GROUP, leaf].needed > 0
-        return Assignment(leaf if is_gang or wait_message else "", wait_message)
+        return GroupAssignment(leaf if is_gang or wait_message else "", wait_message)
 
     def gang(self, namespace: str, composite: str) -> Gang:
         """Return the PodGroups that start together as a CompositePodGroup."""

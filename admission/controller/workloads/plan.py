@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.state.tracked import StartPatch
 from admission.controller.workloads.scaling import reserved_scale_up
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Write:
     """What is due for an object: a patch or its deletion, and the Event about it."""
 
-    target: Reference
+    target: ObjectReference
     patch: Object | list[Object] | None
     """A merge patch, or the operations of a JSON patch; None: the object is deleted."""
     subresource: str = ""
@@ -58,9 +58,9 @@ Due: TypeAlias = "Write | ScaleUp | StartImpossible | EditedBeforeStart | None"
 """What is due: a write, or something that has to be recorded first; None: nothing."""
 
 
-def reference(workload: Workload) -> Reference:
+def reference(workload: Workload) -> ObjectReference:
     """Return the reference to a workload's object."""
-    return Reference(workload.api_version, workload.kind, workload.name, workload.uid, workload.namespace)
+    return ObjectReference(workload.api_version, workload.kind, workload.name, workload.uid, workload.namespace)
 
 
 def step_of(tracked: Tracked, seen: Observed) -> Step:
@@ -134,7 +134,7 @@ def started_pod(
     tracked: Tracked,
     member: Member,
     kind: Kind,
-    target: Reference,
+    target: ObjectReference,
     flavors: Mapping[str, ResourceFlavor],
     domains: Mapping[str, Values],
 ) -> Write:
@@ -152,7 +152,7 @@ def started_pod(
     return Write(target, [*body, *noted])
 
 
-def deleted_pod(member: Member, target: Reference, note: str) -> Write:
+def deleted_pod(member: Member, target: ObjectReference, note: str) -> Write:
     """Return the deletion of a pod of a group, if it has not changed: if it has succeeded, it must be kept."""
     return Write(target, None, version=member.version, preparation=before_deletion(member.object), note=note)
 

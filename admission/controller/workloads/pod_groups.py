@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_owners import GroupOwner, Needed
-    from admission.controller.workloads.group_plan import Plan
+    from admission.controller.workloads.group_plan import GroupPlan
     from admission.controller.workloads.group_trees import GroupState
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Conventions, Kind, Object
@@ -312,7 +312,7 @@ class PodGroups:
         assert self._kind is not None
         return self._kind.conventions
 
-    def plan(self, tracked: Tracked, members: Sequence[Member]) -> Plan:
+    def plan(self, tracked: Tracked, members: Sequence[Member]) -> GroupPlan:
         """Return what is due for the pods of a group that holds quota."""
         return planned(tracked, members, self._context_of(tracked.record.workload.namespace))
 

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import AlreadyExists, Forbidden, NotFound
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.cluster.informer import Informer
 from admission.cluster.writer import Creation, Deletion
 from admission.kinds import provisioning
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.leader_state import Registry
     from admission.controller.state.tracked import Tracked
-    from admission.kinds.provisioning import Requested, Wanted
+    from admission.kinds.provisioning import Requested, WantedRequest
     from admission.kinds.registry import Kinds
     from admission.model.checks import CheckState
     from admission.model.workload import Workload
@@ -233,18 +233,18 @@ class Provisioning:
         with suppress(NotFound):
             await self._writer.request(Deletion(path, seen.uid, propagation="Background"))
 
-    async def _create(self, tracked: Tracked, wanted: Wanted) -> None:
+    async def _create(self, tracked: Tracked, wanted: WantedRequest) -> None:
         request = wanted.request
         namespace = request["metadata"]["namespace"]
         made = await self._writer.request(Creation(_COLLECTION.format(namespace), request))
         seen = self._seen[namespace, request["metadata"]["name"]] = provisioning.read(made)
         workload = tracked.record.workload
-        about = Reference(workload.api_version, workload.kind, workload.name, workload.uid, workload.namespace)
+        about = ObjectReference(workload.api_version, workload.kind, workload.name, workload.uid, workload.namespace)
         note = f'Created ProvisioningRequest: "{seen.name}"'
         self._events.record(about, reason="ProvisioningRequestCreated", action="Provision", note=note)
         await self._create_templates(seen.uid, wanted)
 
-    async def _create_templates(self, uid: str, wanted: Wanted) -> None:
+    async def _create_templates(self, uid: str, wanted: WantedRequest) -> None:
         """Create the PodTemplates of a request, which are deleted with it. Raises ClusterError."""
         metadata = wanted.request["metadata"]
         collection = _TEMPLATES.format(metadata["namespace"])

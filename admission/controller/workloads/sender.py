@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
     from admission.cluster.client import Client
-    from admission.cluster.events import EventRecorder, Reference
+    from admission.cluster.events import EventRecorder, ObjectReference
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.traces import Traces
@@ -100,7 +100,7 @@ class Sender:
         """Have an object `Due` after some seconds, unless it changes before."""
         asyncio.get_running_loop().call_later(seconds, self._inbox.put, Due(uid))
 
-    def tell(self, target: Reference, reason: str, note: str) -> None:
+    def tell(self, target: ObjectReference, reason: str, note: str) -> None:
         """Record an Event about an object."""
         self._events.record(target, reason=reason, action=_ACTIONS[reason], note=note)
 
@@ -124,7 +124,7 @@ class Sender:
             preparation = {"metadata": {**preparation["metadata"], "resourceVersion": version}}
         return Deletion(path, target.uid, version, preparation)
 
-    def _path(self, target: Reference) -> str:
+    def _path(self, target: ObjectReference) -> str:
         if target.kind == "Pod" and target.api_version == "v1":  # placed by topology, also where pods are not queued
             return f"/api/v1/namespaces/{target.namespace}/pods/{target.name}"
         kind = self._kinds.get(target.api_version.rpartition("/")[0], target.kind)
@@ -136,7 +136,7 @@ class Sender:
             self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
         self._inbox.put(StepDone(uid, step, result))
 
-    def label(self, kind: Kind, target: Reference) -> None:
+    def label(self, kind: Kind, target: ObjectReference) -> None:
         """Restore the label by which an object is watched."""
         labels = {kind.watched_label: "true"}
         self.send(Step.WAIT, Write(target, {"metadata": {"uid": target.uid, "labels": labels}}))
@@ -189,7 +189,7 @@ class Sender:
         self._paused.discard(uid)
         del self._conflicts[uid]
 
-    def read(self, target: Reference) -> None:
+    def read(self, target: ObjectReference) -> None:
         """Read an object; `StepDone` has it. While another request is under way, it is `Due` after that."""
         if self.begin(target.uid):
             self.run(self._read(target.uid, self._path(target)))

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from admission.cluster.errors import NotFound, StatusError
-from admission.cluster.events import Reference
+from admission.cluster.events import ObjectReference
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.plan import Write
 from admission.controller.workloads.triggers import PlacesGivenUp, PodProblem
@@ -186,7 +186,7 @@ class Ungating:
     def _send(self, pod: SeenPod, selector: dict[str, str]) -> None:
         self._sent[pod.uid] = pod, selector
         namespace, _, name = pod.key.partition("/")
-        target = Reference("v1", "Pod", name, pod.uid, namespace)
+        target = ObjectReference("v1", "Pod", name, pod.uid, namespace)
         self._sender.send(Step.WAIT, Write(target, ungate_patch(pod, selector)))
 
     def answered(self, message: StepDone) -> bool:

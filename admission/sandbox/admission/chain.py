@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
-class Admission:
+class ConfiguredAdmission:
     """Admission by the stored configurations; `delay`: seconds until a written one is in force."""
 
-    def __init__(self, registry: Registry, *, delay: float) -> None:
+    def __init__(self, registry: ObjectRegistry, *, delay: float) -> None:
         self._webhooks = Webhooks(registry, self.in_force)
         self._policies = Policies(registry, self.in_force)
-        self._of_operators: list[tuple[Resource, Callable[[Object], Object]]] = []
-        self._fixed: list[tuple[Resource, str, Callable[[Object, bool], object]]] = []
+        self._of_operators: list[tuple[ServedResource, Callable[[Object], Object]]] = []
+        self._fixed: list[tuple[ServedResource, str, Callable[[Object, bool], object]]] = []
         self._delay = delay
         self._written: dict[tuple[str, str], Object] = {}
         self._in_force: dict[tuple[str, str], Object] = {}
@@ -70,7 +70,7 @@ class Admission:
         self._policies.reload()
 
     @contextmanager
-    def mutating_new(self, resource: Resource, change: Callable[[Object], Object]) -> Iterator[None]:
+    def mutating_new(self, resource: ServedResource, change: Callable[[Object], Object]) -> Iterator[None]:
         """Pass new objects of a resource through a function before webhooks during the block."""
         own = resource, change
         self._of_operators.append(own)
@@ -81,7 +81,7 @@ class Admission:
 
     @contextmanager
     def refusing_changes(
-        self, resource: Resource, field: str, part: Callable[[Object, bool], object]
+        self, resource: ServedResource, field: str, part: Callable[[Object, bool], object]
     ) -> Iterator[None]:
         """Refuse updates of a resource that change a part of it during the block, after webhooks have mutated them.
 
@@ -95,7 +95,7 @@ class Admission:
             self._fixed.remove(own)
 
     async def mutate(
-        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
         """Return the object after mutating policies and webhooks. Raises ApiError.
 
@@ -112,7 +112,7 @@ class Admission:
         return self._policies.mutate(resource, subresource, operation, changed, old, call, again=True)
 
     async def validate(
-        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> None:
         """Run validating policies and webhooks. Raises ApiError if one denies the request.
 
@@ -127,7 +127,7 @@ class Admission:
                 cause = errors.forbidden(field, "field is immutable")
                 raise errors.unprocessable(resource.group, resource.kind, new["metadata"]["name"], [cause])
 
-    async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
+    async def review_delete(self, resource: ServedResource, old: Object, call: Call, *, named: bool) -> None:
         """Run validating policies, and webhooks of both kinds, for a deletion. Raises ApiError if one denies it."""
         self._policies.validate(resource, "", "DELETE", None, old, call, named=named)
         await self._webhooks.review_delete(resource, old, call, named=named)

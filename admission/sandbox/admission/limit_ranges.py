@@ -10,7 +10,7 @@ from admission.sandbox.apiserver.strategy import Strategy
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 
@@ -33,7 +33,7 @@ class LimitRanges(Strategy):
                 limit["defaultRequest"] = request
 
 
-def apply_limit_ranges(registry: Registry, pod: Object) -> None:
+def apply_limit_ranges(registry: ObjectRegistry, pod: Object) -> None:
     """Default and validate a new pod's resources by the LimitRanges of its namespace. Raises ApiError (403)."""
     ranges = list(registry.store.collections["", "limitranges"].versions(pod["metadata"]["namespace"]))
     if not ranges:
@@ -67,7 +67,7 @@ def _fill(container: Object, limits: list[Object]) -> list[str]:
     return notes
 
 
-def _check(registry: Registry, pod: Object, resources: Object, limits: list[Object]) -> None:
+def _check(registry: ObjectRegistry, pod: Object, resources: Object, limits: list[Object]) -> None:
     for limit in limits:
         for name, bound in limit.get("max", {}).items():
             amount = resources.get("limits", {}).get(name)
@@ -79,6 +79,6 @@ def _check(registry: Registry, pod: Object, resources: Object, limits: list[Obje
                 _refuse(registry, pod, f"minimum {name} usage per Container is {bound}, but request is {amount}")
 
 
-def _refuse(registry: Registry, pod: Object, text: str) -> None:
+def _refuse(registry: ObjectRegistry, pod: Object, text: str) -> None:
     name = pod["metadata"].get("name", "")
     raise errors.denied(f'pods "{name}" is forbidden: {text}', registry.resources["", "v1", "pods"], name)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from admission.apimachinery.selectors import Requirement
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 GROUP = "admissionregistration.k8s.io"
 
@@ -28,7 +28,7 @@ GROUP = "admissionregistration.k8s.io"
 class Review:
     """Attributes of a request for admission, except for the new object, which changes during mutation."""
 
-    resource: Resource
+    resource: ServedResource
     subresource: str
     operation: str
     name: str
@@ -38,7 +38,7 @@ class Review:
 
     @classmethod
     def of(
-        cls, resource: Resource, subresource: str, operation: str, obj: Object, old: Object | None, call: Call,
+        cls, resource: ServedResource, subresource: str, operation: str, obj: Object, old: Object | None, call: Call,
         *, named: bool = True,
     ) -> Self:  # fmt: skip
         """Return the review of a request for `obj`; with `named` False the name is empty, as in a deletecollection."""
@@ -97,7 +97,7 @@ class Constraints:
         namespaces, objects = spec.get("namespaceSelector", {}), spec.get("objectSelector", {})
         return cls(tuple(rules), tuple(excluded), requirements_of(namespaces), requirements_of(objects))
 
-    def match(self, registry: Registry, review: Review, new: Object | None) -> bool:
+    def match(self, registry: ObjectRegistry, review: Review, new: Object | None) -> bool:
         """Return whether a request matches. Objects that configure admission are exempt from admission themselves."""
         if review.resource.group == GROUP or not any(_rule_matches(rule, review) for rule in self.rules):
             return False
@@ -111,7 +111,7 @@ class Constraints:
             if obj is not None
         )
 
-    def _namespace_matches(self, registry: Registry, review: Review, new: Object | None) -> bool:
+    def _namespace_matches(self, registry: ObjectRegistry, review: Review, new: Object | None) -> bool:
         if review.namespace:
             found = registry.find("", "namespaces", "", review.namespace)
         elif review.resource.key == ("", "namespaces"):

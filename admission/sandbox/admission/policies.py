@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     import cel
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 POLICY_VARIABLES = (*MATCH_VARIABLES, "namespaceObject", "params", "variables", "jsonpatch")
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Policy:
+class StoredPolicy:
     """A policy with one of its bindings; its expressions are compiled."""
 
     kind: str
@@ -69,18 +69,18 @@ class Policy:
 class Policies:
     """All policies that are in force and have a binding."""
 
-    def __init__(self, registry: Registry, in_force: Callable[[str], list[Object]]) -> None:
+    def __init__(self, registry: ObjectRegistry, in_force: Callable[[str], list[Object]]) -> None:
         self._registry = registry
         self._in_force = in_force
-        self._mutating: list[Policy] = []
-        self._validating: list[Policy] = []
+        self._mutating: list[StoredPolicy] = []
+        self._validating: list[StoredPolicy] = []
 
     def reload(self) -> None:
         """Compile the policies and bindings again after one of them changed."""
         self._mutating = list(self._read("MutatingAdmissionPolicy"))
         self._validating = list(self._read("ValidatingAdmissionPolicy"))
 
-    def _read(self, kind: str) -> Iterator[Policy]:
+    def _read(self, kind: str) -> Iterator[StoredPolicy]:
         bindings = self._in_force(f"{kind}Binding")
         for policy in self._in_force(kind):
             for binding in bindings:
@@ -90,7 +90,7 @@ class Policies:
     # ------------------------------------------------------------------ mutation and validation
 
     def mutate(
-        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call,
+        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call,
         *, again: bool = False,
     ) -> Object:  # fmt: skip
         """Return the object after the mutating policies. Raises ApiError.
@@ -111,8 +111,8 @@ class Policies:
         return new
 
     def validate(
-        self, resource: Resource, subresource: str, operation: str, new: Object | None, old: Object | None, call: Call,
-        *, named: bool = True,
+        self, resource: ServedResource, subresource: str, operation: str, new: Object | None, old: Object | None,
+        call: Call, *, named: bool = True,
     ) -> None:  # fmt: skip
         """Run all validating policies. Raises ApiError for the first denial, after all warnings were collected."""
         denial: errors.ApiError | None = None
@@ -131,7 +131,7 @@ class Policies:
 
     # ------------------------------------------------------------------ one policy
 
-    def _matches(self, policy: Policy, review: Review, new: Object | None) -> bool:
+    def _matches(self, policy: StoredPolicy, review: Review, new: Object | None) -> bool:
         """Return whether policy and binding match the request. Raises ConditionFailed."""
         if not policy.constraints.match(self._registry, review, new):
             return False
@@ -140,7 +140,7 @@ class Policies:
             return False
         return conditions_match(policy.conditions, review, new)
 
-    def _objections(self, policy: Policy, review: Review, new: Object | None) -> Iterator[tuple[str, str]]:
+    def _objections(self, policy: StoredPolicy, review: Review, new: Object | None) -> Iterator[tuple[str, str]]:
         """Yield (message, reason) of each validation that is false, or that fails under failurePolicy Fail."""
         try:
             if not self._matches(policy, review, new):
@@ -159,7 +159,7 @@ class Policies:
         for each in params:
             yield from _false_validations(policy, {**values, "params": each})
 
-    def _params(self, policy: Policy, review: Review) -> list[Object | None]:
+    def _params(self, policy: StoredPolicy, review: Review) -> list[Object | None]:
         """Return the parameters with which a policy is evaluated, once for each; None without `paramKind`.
 
         Raises CelError if there are none, and there ought to be.
@@ -184,7 +184,7 @@ class Policies:
             raise CelError("no params found for policy binding with `Deny` parameterNotFoundAction")
         return found
 
-    def _mutated(self, policy: Policy, mutation: Object, review: Review, new: Object) -> Object:
+    def _mutated(self, policy: StoredPolicy, mutation: Object, review: Review, new: Object) -> Object:
         """Return the object after one mutation. Raises ApiError and CelError."""
         schema, values = review.resource.schema, self._values(policy, review, new)
         try:
@@ -200,7 +200,7 @@ class Policies:
         changed = complete(review.resource, changed)
         return new if changed == new else changed
 
-    def _values(self, policy: Policy, review: Review, new: Object | None) -> Object:
+    def _values(self, policy: StoredPolicy, review: Review, new: Object | None) -> Object:
         """Return the CEL variables of a policy's expressions, including its `variables`."""
         values = review.values(new)
         namespace = self._registry.find("", "namespaces", "", review.namespace) if review.namespace else None
@@ -218,7 +218,7 @@ def compile_policy_expression(text: str) -> cel.Program:
     return compile_expression(structs_as_maps(text), POLICY_VARIABLES)
 
 
-def _false_validations(policy: Policy, values: Object) -> Iterator[tuple[str, str]]:
+def _false_validations(policy: StoredPolicy, values: Object) -> Iterator[tuple[str, str]]:
     """Yield (message, reason) of each validation that is false, or that fails under failurePolicy Fail."""
     for validation in policy.spec.get("validations", ()):
         text = validation["expression"]
@@ -243,10 +243,10 @@ def _message(validation: Object, values: Object) -> str:
     return str(validation.get("message") or f"failed expression: {validation['expression'].strip()}")
 
 
-def _policy(policy: Object, binding: Object) -> Policy:
+def _policy(policy: Object, binding: Object) -> StoredPolicy:
     spec = policy["spec"]
     narrower = binding["spec"].get("matchResources")
-    return Policy(
+    return StoredPolicy(
         kind=policy["kind"],
         name=policy["metadata"]["name"],
         spec=spec,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 _REASONS = ("Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge")
 
@@ -32,7 +32,7 @@ class AdmissionPolicies(Strategy):
         if "matchConstraints" in spec:
             _default_resources(spec["matchConstraints"])
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         return list(self._causes(obj.get("spec", {})))
 
     def _causes(self, spec: Object) -> Iterator[Cause]:
@@ -49,10 +49,10 @@ class AdmissionPolicies(Strategy):
         else:
             yield from _validation_causes(spec)
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: ObjectRegistry, new: Object | None, old: Object | None) -> None:
         registry.admission.configuration_changed(new, old)
 
 
@@ -66,7 +66,7 @@ class AdmissionPolicyBindings(Strategy):
         if (resources := obj.get("spec", {}).get("matchResources")) is not None:
             _default_resources(resources)
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec = obj.get("spec", {})
         causes = []
         if not spec.get("policyName"):
@@ -85,10 +85,10 @@ class AdmissionPolicyBindings(Strategy):
                 causes.append(invalid("spec.validationActions", actions, text))
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: ObjectRegistry, new: Object | None, old: Object | None) -> None:
         registry.admission.configuration_changed(new, old)
 
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class HookFailed(errors.SandboxError):
 class Webhooks:
     """All webhooks that are in force."""
 
-    def __init__(self, registry: Registry, in_force: Callable[[str], list[Object]]) -> None:
+    def __init__(self, registry: ObjectRegistry, in_force: Callable[[str], list[Object]]) -> None:
         self._registry = registry
         self._in_force = in_force
         self._mutating: list[Hook] = []
@@ -80,7 +80,7 @@ class Webhooks:
     # ------------------------------------------------------------------ mutation, validation, deletion
 
     async def mutate(
-        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
         """Return the object after the mutating webhooks. Raises ApiError.
 
@@ -106,8 +106,8 @@ class Webhooks:
         return new
 
     async def validate(
-        self, resource: Resource, subresource: str, operation: str, new: Object | None, old: Object | None, call: Call,
-        *, named: bool = True,
+        self, resource: ServedResource, subresource: str, operation: str, new: Object | None, old: Object | None,
+        call: Call, *, named: bool = True,
     ) -> None:  # fmt: skip
         """Call all validating webhooks concurrently. Raises ApiError for the first denial in their order."""
         if not self._validating:
@@ -125,7 +125,7 @@ class Webhooks:
             if isinstance(result, BaseException):
                 raise result
 
-    async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
+    async def review_delete(self, resource: ServedResource, old: Object, call: Call, *, named: bool) -> None:
         """Call mutating and validating webhooks for a deletion. Raises ApiError."""
         if self._mutating:
             review = Review.of(resource, "", "DELETE", old, old, call, named=named)

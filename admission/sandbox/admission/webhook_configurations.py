@@ -11,7 +11,7 @@ from admission.sandbox.apiserver.strategy import Strategy
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 
@@ -37,16 +37,16 @@ class WebhookConfigurations(Strategy):
             if self._mutating:
                 hook.setdefault("reinvocationPolicy", "Never")
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         causes = []
         for index, hook in enumerate(obj.get("webhooks", ())):
             causes += _hook_causes(hook, f"webhooks[{index}]")
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: ObjectRegistry, new: Object | None, old: Object | None) -> None:
         registry.admission.configuration_changed(new, old)
 
 

@@ -7,7 +7,7 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from admission.sandbox.aggregation.backend import Backend, Unavailable
+from admission.sandbox.aggregation.backend import Backend, BackendUnavailable
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.background import background
 from admission.sandbox.builtin.api_services import GROUP, PLURAL, condition
@@ -16,8 +16,8 @@ from admission.sandbox.local import LocalClient
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from admission.sandbox.aggregation.front_proxy import FrontProxy
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.aggregation.front_proxy import ProxyCertificate
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import User
 
 # Seconds between probes, of real time: the extension servers run in real time, whatever the sandbox's speed.
@@ -31,7 +31,7 @@ DISCOVERY_INTERVAL = 30.0
 class Aggregator:
     """All extension API servers; follows the APIServices while `running`."""
 
-    def __init__(self, registry: Registry, front_proxy: FrontProxy, user: User) -> None:
+    def __init__(self, registry: ObjectRegistry, front_proxy: ProxyCertificate, user: User) -> None:
         self._registry = registry
         self._front_proxy = front_proxy
         self._client = LocalClient(registry, user)
@@ -115,7 +115,7 @@ class Aggregator:
                 if not backend.available or time.monotonic() - discovered > DISCOVERY_INTERVAL:
                     await backend.discover(self._registry)
                     discovered = time.monotonic()
-            except Unavailable as error:
+            except BackendUnavailable as error:
                 backend.available, failures = False, failures + 1
                 await self._update_condition(backend.name, error)
             else:
@@ -125,7 +125,7 @@ class Aggregator:
                 async with asyncio.timeout(_pause(failures)):
                     await backend.wake.wait()
 
-    async def _update_condition(self, name: str, error: Unavailable | None) -> None:
+    async def _update_condition(self, name: str, error: BackendUnavailable | None) -> None:
         """Update the condition Available of an APIService if it changed; `error` None: the probe succeeded."""
         found = self._client.get(PLURAL, "", name)
         if found is None:

@@ -20,9 +20,9 @@ from admission.sandbox.service_addresses import host_of
 from admission.serving.outgoing import client_connector, client_context
 
 if TYPE_CHECKING:
-    from admission.sandbox.aggregation.front_proxy import FrontProxy
+    from admission.sandbox.aggregation.front_proxy import ProxyCertificate
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 # Seconds that a server may take to answer a probe.
 PROBE_TIMEOUT = 5.0
@@ -32,7 +32,7 @@ _READER = User("system:aggregator", groups=(MASTERS,))
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 
-class Unavailable(SandboxError):
+class BackendUnavailable(SandboxError):
     """The server of an APIService cannot be called. `reason` is that of the condition Available."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -60,7 +60,7 @@ class Backend:
     """Set when it is to be probed immediately, because a Service changed."""
 
     @classmethod
-    def of(cls, name: str, spec: Object, front_proxy: FrontProxy) -> Backend:
+    def of(cls, name: str, spec: Object, front_proxy: ProxyCertificate) -> Backend:
         """Return the backend of an APIService whose spec names a Service."""
         try:
             context, ca_error = _context(spec), ""
@@ -94,33 +94,33 @@ class Backend:
     async def close(self) -> None:
         await self.session.close()
 
-    def address(self, registry: Registry) -> URL:
+    def address(self, registry: ObjectRegistry) -> URL:
         """Return its current URL, without a path. Raises Unavailable."""
         if self.ca_error:
-            raise Unavailable(_FAILED, self.ca_error)
+            raise BackendUnavailable(_FAILED, self.ca_error)
         wanted = self.spec["service"]
         name, namespace = wanted["name"], wanted["namespace"]
         service = registry.find("", "services", namespace, name)
         if service is None:
-            raise Unavailable("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
+            raise BackendUnavailable("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
         host = host_of(service)
         if not host:
-            raise Unavailable("EndpointsNotFound", f'cannot find endpoints for service/{name} in "{namespace}"')
+            raise BackendUnavailable("EndpointsNotFound", f'cannot find endpoints for service/{name} in "{namespace}"')
         return URL.build(scheme="https", host=host, port=wanted["port"])
 
-    async def probe(self, registry: Registry) -> None:
+    async def probe(self, registry: ObjectRegistry) -> None:
         """Check whether it answers. Raises Unavailable."""
         url = self.address(registry).with_path(self.path)
         try:
             status, _ = await self._get(url, _PROBER, "")
         except (aiohttp.ClientError, OSError) as error:
             text = f'failing or missing response from {url}: Get "{url}": {_error_text(error)}'
-            raise Unavailable(_FAILED, text) from error
+            raise BackendUnavailable(_FAILED, text) from error
         if not 200 <= status < 300:
             text = f"failing or missing response from {url}: bad status from {url}: {status}"
-            raise Unavailable(_FAILED, text)
+            raise BackendUnavailable(_FAILED, text)
 
-    async def discover(self, registry: Registry) -> None:
+    async def discover(self, registry: ObjectRegistry) -> None:
         """Read its discovery and OpenAPI documents. Missing resources stay as they were. Raises Unavailable."""
         root = self.address(registry)
         aggregated = await self._document(root.with_path("/apis"), _PROBER, _AGGREGATED)
@@ -133,7 +133,7 @@ class Backend:
                 found = _from_plain(plain, self.group, self.version)
             paths = {key: value for key, value in (index or {}).get("paths", {}).items() if key == own}
         except (AttributeError, KeyError, TypeError) as error:
-            raise Unavailable(_FAILED, f"{root} answers with what is no discovery: {error!r}") from error
+            raise BackendUnavailable(_FAILED, f"{root} answers with what is no discovery: {error!r}") from error
         self.resources = self.resources if found is None else found
         self.openapi = paths
 
@@ -145,7 +145,9 @@ class Backend:
         except orjson.JSONDecodeError:
             return None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(_FAILED, f"failing or missing response from {url}: {_error_text(error)}") from error
+            raise BackendUnavailable(
+                _FAILED, f"failing or missing response from {url}: {_error_text(error)}"
+            ) from error
 
     async def _get(self, url: URL, user: User, accept: str) -> tuple[int, bytes]:
         headers = remote_headers(user)

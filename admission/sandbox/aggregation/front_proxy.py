@@ -21,7 +21,7 @@ CONFIG_MAP = "extension-apiserver-authentication"
 USER, UID, GROUP, EXTRA = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-"
 
 
-class FrontProxy:
+class ProxyCertificate:
     """Client certificate of the proxy, signed by an authority that signs nothing else."""
 
     def __init__(self) -> None:

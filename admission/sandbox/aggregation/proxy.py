@@ -10,14 +10,14 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from admission.sandbox.aggregation.backend import Unavailable
+from admission.sandbox.aggregation.backend import BackendUnavailable
 from admission.sandbox.aggregation.front_proxy import is_identity, remote_headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from admission.sandbox.aggregation.backend import Backend
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import User
 
 log = logging.getLogger(__name__)
@@ -34,14 +34,14 @@ async def forward(
     request: web.BaseRequest,
     backend: Backend,
     user: User,
-    registry: Registry,
+    registry: ObjectRegistry,
     on_response: Callable[[], Awaitable[None]],
 ) -> web.StreamResponse:
     """Forward an authorized request of `user` to the backend; `on_response` is awaited when its response begins."""
     body = await request.read() if request.body_exists else None
     try:
         address = backend.address(registry)
-    except Unavailable:
+    except BackendUnavailable:
         return _unavailable("service unavailable")
     if not backend.available or backend.session.closed:
         return _unavailable("service unavailable")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from admission.apimachinery.ownership import (
+    FieldWriter,
     Path,
-    Writer,
     applied,
     can_be_owned,
     conflict_causes,
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
 def apply_patch(
-    resource: Resource, live: Object | None, body: Object, manager: str, now: str, *, force: bool
+    resource: ServedResource, live: Object | None, body: Object, manager: str, now: str, *, force: bool
 ) -> Object:
     """Return the object after field manager `manager` applied `body`.
 
@@ -45,7 +45,7 @@ def apply_patch(
     config = _config(resource, body)
     struct = resource.schema.struct()
     wanted = {path for path, _ in _values(config, struct)}
-    writer = Writer(manager, resource.api_version, now)
+    writer = FieldWriter(manager, resource.api_version, now)
     if live is None:
         new = complete(resource, resource.schema.decode(config, None, []))
         return {**new, "metadata": {**new["metadata"], "managedFields": [writer.entry("Apply", wanted)]}}
@@ -63,7 +63,7 @@ def apply_patch(
     return complete(resource, new)
 
 
-def _config(resource: Resource, body: Object) -> Object:
+def _config(resource: ServedResource, body: Object) -> Object:
     """Return the apply configuration, decoded. Unknown fields are errors: upstream's typed conversion is strict."""
     if not body.get("apiVersion") or not body.get("kind"):
         raise bad_request(f"invalid object type: {body.get('apiVersion', '/')}, Kind={body.get('kind', '')}")
@@ -82,7 +82,7 @@ def _config(resource: Resource, body: Object) -> Object:
     return config
 
 
-def track_update(old: Object, new: Object, manager: str, resource: Resource, now: str) -> None:
+def track_update(old: Object, new: Object, manager: str, resource: ServedResource, now: str) -> None:
     """Update managedFields in `new` after a write other than apply: `manager` takes over the changed fields.
 
     The caller owns the top level of `new`. Nothing is recorded for an object that was never applied.
@@ -94,7 +94,9 @@ def track_update(old: Object, new: Object, manager: str, resource: Resource, now
         return
     struct = resource.schema.struct()
     before, after = dict(_values(old, struct)), dict(_values(new, struct))
-    metadata["managedFields"] = updated(entries, before, after, Writer(manager or "unknown", resource.api_version, now))
+    metadata["managedFields"] = updated(
+        entries, before, after, FieldWriter(manager or "unknown", resource.api_version, now)
+    )
 
 
 # ---------------------------------------------------------------------- field paths

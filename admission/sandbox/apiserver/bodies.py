@@ -33,7 +33,7 @@ def decode(raw: bytes, content_type: str, kind: str) -> Any:
             with suppress(orjson.JSONDecodeError):
                 return orjson.loads(raw)
         try:
-            return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a safe loader, see below
+            return yaml.load(raw, Loader=_YamlLoader)  # noqa: S506 - a safe loader, see below
         except yaml.YAMLError as error:
             raise bad_request(f"error converting YAML to JSON: {error}") from error
     if content_type == protobuf.MEDIA_TYPE:
@@ -64,11 +64,11 @@ def _unrecognised(kind: str, why: str) -> ApiError:
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, if PyYAML was built with libyaml
 
 
-class _Loader(_Base):  # type: ignore[misc]
+class _YamlLoader(_Base):  # type: ignore[misc]
     """Safe YAML loader that leaves timestamps strings, as sigs.k8s.io/yaml does."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }

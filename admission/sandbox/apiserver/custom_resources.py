@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import Cause, invalid, required
-from admission.sandbox.apiserver.resources import SCALE, STATUS, Resource, Subresource
+from admission.sandbox.apiserver.resources import SCALE, STATUS, ServedResource, ServedSubresource
 from admission.sandbox.apiserver.strategy import Strategy
 from admission.sandbox.apiserver.structural_schema import StructuralSchema, structure_causes
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 GROUP = "apiextensions.k8s.io"
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
@@ -31,16 +31,16 @@ class CustomResources(Strategy):
         self._has_status = has_status
         self._scale = scale
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         if self._has_status:
             obj.pop("status", None)
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         if obj["kind"] != self._kind:
             return [invalid("kind", obj["kind"], f"must be {self._kind}")]
         return self._causes(obj, None)
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self._causes(new, old)
 
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
@@ -71,11 +71,11 @@ class Definitions(Strategy):
         names.setdefault("listKind", f"{kind}List")
         spec.setdefault("conversion", {"strategy": "None"})
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         stored = [version["name"] for version in obj["spec"].get("versions", ()) if version.get("storage")]
         obj["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec, name = obj.get("spec", {}), obj["metadata"].get("name", "")
         causes = []
         if name != f"{spec.get('names', {}).get('plural', '')}.{spec.get('group', '')}":
@@ -97,7 +97,7 @@ class Definitions(Strategy):
             causes += _selectable_causes(version, schema, prefix)
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
     def blocks_removal(self, obj: Object) -> bool:
@@ -114,7 +114,7 @@ class Definitions(Strategy):
         status = {**obj["status"], "conditions": [*(obj["status"]["conditions"] or ()), terminating]}
         return {**obj, "metadata": metadata, "status": status}
 
-    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: ObjectRegistry, new: Object | None, old: Object | None) -> None:
         if new is None:
             return
         collection = registry.store.collections[GROUP, "customresourcedefinitions"]
@@ -154,24 +154,24 @@ def _established(definition: Object, now: str) -> Object:
     return {**definition, "metadata": dict(definition["metadata"]), "status": status}
 
 
-def _serve(registry: Registry, definition: Object) -> None:
+def _serve(registry: ObjectRegistry, definition: Object) -> None:
     spec = definition["spec"]
     for version in spec["versions"]:
         if version.get("served"):
             registry.add(_resource(spec, version))
 
 
-def _resource(spec: Object, version: Object) -> Resource:
+def _resource(spec: Object, version: Object) -> ServedResource:
     names, subresources = spec["names"], version.get("subresources", {})
     schema = StructuralSchema(version["schema"]["openAPIV3Schema"])
     scale = subresources.get("scale")
-    offered: list[Subresource] = []
+    offered: list[ServedSubresource] = []
     if "status" in subresources:
         offered.append(STATUS)
     if scale:
         offered.append(SCALE)
     strategy = CustomResources(schema, names["kind"], has_status="status" in subresources, scale=scale)
-    return Resource(
+    return ServedResource(
         spec["group"],
         version["name"],
         names["plural"],
@@ -192,7 +192,7 @@ def _resource(spec: Object, version: Object) -> Resource:
     )
 
 
-def _withdraw(registry: Registry, definition: Object) -> None:
+def _withdraw(registry: ObjectRegistry, definition: Object) -> None:
     """Delete all objects of a definition and stop serving its versions."""
     spec = definition["spec"]
     key = (spec["group"], spec["names"]["plural"])

@@ -10,10 +10,10 @@ from admission.sandbox.apiserver.schema import DecodeError
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
-def decode_new(resource: Resource, obj: Object, unknown: list[str]) -> Object:
+def decode_new(resource: ServedResource, obj: Object, unknown: list[str]) -> Object:
     """Decode the body of a POST or PUT in place; paths of dropped fields go to `unknown`. Raises ApiError (400)."""
     _check_type(resource, obj)
     obj.setdefault("metadata", {})
@@ -25,7 +25,7 @@ def decode_new(resource: Resource, obj: Object, unknown: list[str]) -> Object:
     return complete(resource, obj)
 
 
-def decode_update(resource: Resource, obj: Object, old: Object, unknown: list[str]) -> Object:
+def decode_update(resource: ServedResource, obj: Object, old: Object, unknown: list[str]) -> Object:
     """Decode the result of a patch in place; paths of dropped fields go to `unknown`. Raises ApiError (422).
 
     The caller owns the top level and the changed parts of `obj`; the rest is shared with `old`.
@@ -40,7 +40,7 @@ def decode_update(resource: Resource, obj: Object, old: Object, unknown: list[st
     return complete(resource, obj)
 
 
-def _check_type(resource: Resource, obj: Object) -> None:
+def _check_type(resource: ServedResource, obj: Object) -> None:
     if resource.custom and not obj.get("apiVersion"):
         text = f"the API version in the data () does not match the expected API version ({resource.api_version})"
         raise errors.bad_request(text)
@@ -56,10 +56,10 @@ def _check_type(resource: Resource, obj: Object) -> None:
         raise errors.bad_request(text)
 
 
-def complete(resource: Resource, obj: Object) -> Object:
+def complete(resource: ServedResource, obj: Object) -> Object:
     """Return the object with defaults and with `kind` and `apiVersion` first, as it is stored and serialised.
 
-    Readers rely on that order, see `Resource.type_length`.
+    Readers rely on that order, see `ServedResource.type_length`.
     """
     resource.strategy.default(obj)
     if tuple(islice(obj, 2)) == ("kind", "apiVersion"):

@@ -10,7 +10,7 @@ import orjson
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
 class SandboxError(SluiceError):
@@ -86,7 +86,7 @@ class ApiError(SandboxError):
         return body
 
 
-def _details(resource: Resource | None, name: str) -> dict[str, Any]:
+def _details(resource: ServedResource | None, name: str) -> dict[str, Any]:
     details: dict[str, Any] = {}
     if name:
         details["name"] = name
@@ -101,7 +101,7 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def not_found(resource: Resource, name: str) -> ApiError:
+def not_found(resource: ServedResource, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_details(resource, name))
 
 
@@ -110,21 +110,21 @@ def no_such_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
-def already_exists(resource: Resource, name: str, *, deleting: bool = False) -> ApiError:
+def already_exists(resource: ServedResource, name: str, *, deleting: bool = False) -> ApiError:
     message = f'{resource.qualified} "{name}" already exists'
     if deleting:
         message = f"object is being deleted: {message}"
     return ApiError(409, "AlreadyExists", message, details=_details(resource, name))
 
 
-def conflict(resource: Resource, name: str, message: str = "") -> ApiError:
+def conflict(resource: ServedResource, name: str, message: str = "") -> ApiError:
     why = message or "the object has been modified; please apply your changes to the latest version and try again"
     text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return ApiError(409, "Conflict", text, details=_details(resource, name))
 
 
 def denied(
-    message: str, resource: Resource | None = None, name: str = "", causes: list[Cause] | None = None
+    message: str, resource: ServedResource | None = None, name: str = "", causes: list[Cause] | None = None
 ) -> ApiError:
     details = _details(resource, name)
     if causes:

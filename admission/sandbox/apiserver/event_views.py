@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.sandbox.apiserver.resources import View
+from admission.sandbox.apiserver.resources import VersionConversion
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -44,4 +44,4 @@ def _to_storage(obj: Object) -> Object:
     return stored
 
 
-EVENTS_VIEW = View(("", "events"), _from_storage, _to_storage)
+EVENTS_VIEW = VersionConversion(("", "events"), _from_storage, _to_storage)

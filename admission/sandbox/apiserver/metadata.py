@@ -10,7 +10,7 @@ from admission.sandbox.apiserver.errors import Cause, duplicate, forbidden, inva
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_LABEL = re.compile(_LABEL)
@@ -90,7 +90,7 @@ def annotation_causes(annotations: Object, field: str) -> list[Cause]:
     return causes
 
 
-def validate_new_metadata(resource: Resource, metadata: Object) -> list[Cause]:
+def validate_new_metadata(resource: ServedResource, metadata: Object) -> list[Cause]:
     """Return the validation errors of a new object's metadata."""
     causes = []
     name = metadata.get("name", "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PathTarget:
     """Resource, object or subresource of a request (RequestInfo in apiserver).
 
     `namespace` is None for requests across namespaces and for cluster-scoped resources, `name` empty for a collection.
@@ -21,7 +21,7 @@ class Target:
     watch: bool = False  # the old /watch/ prefix
 
 
-def parse(path: str) -> Target | None:
+def parse(path: str) -> PathTarget | None:
     """Return the target of a resource path; None for any other path."""
     parts = path.strip("/").split("/")
     if len(parts) > 2 and parts[0] == "api":
@@ -35,8 +35,8 @@ def parse(path: str) -> Target | None:
         rest = rest[1:]
     if rest[0] == "namespaces" and len(rest) > 2 and not (not group and rest[2] in ("status", "finalize")):
         namespace, plural, tail = rest[1], rest[2], rest[3:]
-        return Target(group, version, plural, namespace, *_tail(tail), watch=watch)
-    return Target(group, version, rest[0], None, *_tail(rest[1:]), watch=watch)
+        return PathTarget(group, version, plural, namespace, *_tail(tail), watch=watch)
+    return PathTarget(group, version, rest[0], None, *_tail(rest[1:]), watch=watch)
 
 
 def _tail(parts: list[str]) -> tuple[str, str]:

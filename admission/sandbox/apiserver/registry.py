@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.metadata import validate_metadata_update, validate_new_metadata
 from admission.sandbox.apiserver.objects import Object, random_suffix
-from admission.sandbox.apiserver.storage import Store, Version
+from admission.sandbox.apiserver.storage import ObjectStorage, ObjectVersion
 from admission.sandbox.clock import rfc3339
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.requests import Call, DeleteOptions
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.storage import Collection
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.storage import StoredCollection
     from admission.sandbox.clock import Clock
 
 
@@ -34,25 +34,27 @@ class AdmissionChain(Protocol):
         `new` is None after a deletion, `old` after a creation.
         """
 
-    def mutating_new(self, resource: Resource, change: Callable[[Object], Object]) -> AbstractContextManager[None]:
+    def mutating_new(
+        self, resource: ServedResource, change: Callable[[Object], Object]
+    ) -> AbstractContextManager[None]:
         """Pass new objects of a resource through a function before webhooks during the block."""
 
     def refusing_changes(
-        self, resource: Resource, field: str, part: Callable[[Object, bool], object]
+        self, resource: ServedResource, field: str, part: Callable[[Object, bool], object]
     ) -> AbstractContextManager[None]:
         """Refuse updates of a resource that change a part of it during the block."""
 
     async def mutate(
-        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
         """Return the object after all mutating plugins, policies and webhooks. Raises ApiError if one rejects it."""
 
     async def validate(
-        self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
+        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> None:
         """Run the validating policies and webhooks. Raises ApiError if one rejects the object."""
 
-    async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
+    async def review_delete(self, resource: ServedResource, old: Object, call: Call, *, named: bool) -> None:
         """Run admission for a deletion. Raises ApiError if it is rejected.
 
         `named` is False for an object of a deletecollection request, whose review carries no name.
@@ -71,30 +73,30 @@ GENERATION_SUBRESOURCES = ("", "scale", *SPEC_PARTS)
 ATTEMPTS = 5
 
 
-class Registry:
+class ObjectRegistry:
     """All served resources and their objects."""
 
-    def __init__(self, clock: Clock, admission: Callable[[Registry], AdmissionChain], *, minor: int = 36) -> None:
+    def __init__(self, clock: Clock, admission: Callable[[ObjectRegistry], AdmissionChain], *, minor: int = 36) -> None:
         self.clock = clock
         self.minor = minor
         """Minor of the simulated Kubernetes version 1.`minor`."""
         self.before_1_36 = minor < 36
         """Older rule: the template of a suspended Job is mutable only while `status.startTime` is unset."""
-        self.store = Store()
-        self.resources: dict[tuple[str, str, str], Resource] = {}
+        self.store = ObjectStorage()
+        self.resources: dict[tuple[str, str, str], ServedResource] = {}
         self.admission = admission(self)
 
-    def add(self, resource: Resource) -> None:
+    def add(self, resource: ServedResource) -> None:
         """Serve a resource; versions of one resource share their storage."""
         self.resources[resource.group, resource.version, resource.plural] = resource
         if resource.key not in self.store.collections:
             self.store.add(resource.key, resource.strategy.decorate)
 
-    def drop(self, resource: Resource) -> None:
+    def drop(self, resource: ServedResource) -> None:
         """Stop serving a resource."""
         del self.resources[resource.group, resource.version, resource.plural]
 
-    def collection(self, resource: Resource) -> Collection:
+    def collection(self, resource: ServedResource) -> StoredCollection:
         return self.store.collections[resource.key]
 
     def find(self, group: str, plural: str, namespace: str, name: str) -> Object | None:
@@ -108,7 +110,7 @@ class Registry:
 
     # ------------------------------------------------------------------ create
 
-    async def create(self, resource: Resource, namespace: str, obj: Object, call: Call) -> Version:
+    async def create(self, resource: ServedResource, namespace: str, obj: Object, call: Call) -> ObjectVersion:
         """Run admission and validation, and store a new object, which the caller gives up. Raises ApiError."""
         metadata = obj["metadata"]
         if resource.namespaced:
@@ -134,7 +136,7 @@ class Registry:
         resource.strategy.after_write(self, obj, None)
         return version
 
-    def _prepare_create(self, resource: Resource, namespace: str, obj: Object) -> None:
+    def _prepare_create(self, resource: ServedResource, namespace: str, obj: Object) -> None:
         metadata = obj["metadata"] = dict(obj["metadata"])
         if metadata.get("resourceVersion"):
             raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
@@ -150,14 +152,14 @@ class Registry:
             metadata["generation"] = 1
         resource.strategy.prepare_create(self, obj)
 
-    def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
+    def _free_name(self, resource: ServedResource, namespace: str, prefix: str) -> str:
         """Return a generated name that no object has: with thousands of pods, random suffixes do collide."""
         collection = self.collection(resource)
         while collection.get(namespace, name := prefix + random_suffix()) is not None:
             continue
         return name
 
-    def seed(self, resource: Resource, obj: Object) -> None:
+    def seed(self, resource: ServedResource, obj: Object) -> None:
         """Store an object that a new cluster contains, without admission and validation."""
         metadata = obj["metadata"]
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now()}
@@ -165,7 +167,7 @@ class Registry:
             metadata["generation"] = 1
         self.collection(resource).put(obj, None)
 
-    def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+    def check_namespace(self, resource: ServedResource, namespace: str, name: str) -> None:
         """Check the namespace of a new object (NamespaceLifecycle). Raises ApiError: 404, or 403 if it terminates."""
         found = self.find("", "namespaces", "", namespace)
         if found is None:
@@ -182,15 +184,15 @@ class Registry:
 
     async def update(
         self,
-        resource: Resource,
+        resource: ServedResource,
         namespace: str,
         name: str,
-        change: Callable[[Version | None], Object],
+        change: Callable[[ObjectVersion | None], Object],
         call: Call,
         *,
         subresource: str = "",
         may_create: bool = False,
-    ) -> tuple[Version, bool]:
+    ) -> tuple[ObjectVersion, bool]:
         """Store the object that `change` returns for the current version; True: the object was created.
 
         `change` must not modify its argument. A conflict with a concurrent write is retried, up to ATTEMPTS times,
@@ -210,8 +212,8 @@ class Registry:
         raise errors.conflict(resource, name)
 
     async def _update_once(
-        self, resource: Resource, current: Version, new: Object, call: Call, subresource: str
-    ) -> Version | None:
+        self, resource: ServedResource, current: ObjectVersion, new: Object, call: Call, subresource: str
+    ) -> ObjectVersion | None:
         """Make one attempt; None: the object was written concurrently, while admission was awaited."""
         strategy, old, collection = resource.strategy, current.obj, self.collection(resource)
         namespace, name = old["metadata"].get("namespace", ""), old["metadata"]["name"]
@@ -246,7 +248,7 @@ class Registry:
             return None
         return self._commit(resource, current, new, call)
 
-    def _prepare_update(self, resource: Resource, new: Object, old: Object, subresource: str) -> None:
+    def _prepare_update(self, resource: ServedResource, new: Object, old: Object, subresource: str) -> None:
         metadata = new["metadata"]
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not subresource:
@@ -260,7 +262,7 @@ class Registry:
             )
             metadata["generation"] = generation + 1 if moved else generation
 
-    def _commit(self, resource: Resource, current: Version, new: Object, call: Call) -> Version:
+    def _commit(self, resource: ServedResource, current: ObjectVersion, new: Object, call: Call) -> ObjectVersion:
         metadata = new["metadata"]
         collection = self.collection(resource)
         done = "deletionTimestamp" in metadata and not metadata.get("finalizers")
@@ -276,7 +278,7 @@ class Registry:
         resource.strategy.after_write(self, new, current.obj)
         return version
 
-    def _remove(self, resource: Resource, current: Version) -> Version:
+    def _remove(self, resource: ServedResource, current: ObjectVersion) -> ObjectVersion:
         version = self.collection(resource).remove(current)
         resource.strategy.after_write(self, None, current.obj)
         return version
@@ -285,14 +287,14 @@ class Registry:
 
     async def delete(
         self,
-        resource: Resource,
+        resource: ServedResource,
         namespace: str,
         name: str,
         options: DeleteOptions,
         call: Call,
         *,
         in_bulk: bool = False,
-    ) -> tuple[Version, bool]:
+    ) -> tuple[ObjectVersion, bool]:
         """Delete an object or mark it as terminating; True: it was removed from storage. Raises ApiError.
 
         `in_bulk` is True for an object of a deletecollection request.
@@ -309,7 +311,7 @@ class Registry:
             raise errors.not_found(resource, name)
         return self._delete_now(resource, current, options, call)
 
-    def _check_preconditions(self, resource: Resource, current: Version, options: DeleteOptions) -> None:
+    def _check_preconditions(self, resource: ServedResource, current: ObjectVersion, options: DeleteOptions) -> None:
         metadata = current.obj["metadata"]
         for label, expected, found in (
             ("UID", options.uid, metadata["uid"]),
@@ -320,8 +322,8 @@ class Registry:
                 raise errors.conflict(resource, metadata["name"], message)
 
     def _delete_now(
-        self, resource: Resource, current: Version, options: DeleteOptions, call: Call
-    ) -> tuple[Version, bool]:
+        self, resource: ServedResource, current: ObjectVersion, options: DeleteOptions, call: Call
+    ) -> tuple[ObjectVersion, bool]:
         old = current.obj["metadata"]
         metadata = dict(old)
         new = {**current.obj, "metadata": metadata}
@@ -357,8 +359,8 @@ class Registry:
         metadata["deletionGracePeriodSeconds"] = grace
 
 
-def _unstored(resource: Resource, obj: Object) -> Version:
-    return Version(resource.strategy.decorate(obj), obj, 0)
+def _unstored(resource: ServedResource, obj: Object) -> ObjectVersion:
+    return ObjectVersion(resource.strategy.decorate(obj), obj, 0)
 
 
 def _keep_system_fields(new: Object, old: Object) -> Object:
@@ -378,7 +380,7 @@ def _keep_system_fields(new: Object, old: Object) -> Object:
     return metadata
 
 
-def _reset_fields(resource: Resource, new: Object, old: Object, subresource: str) -> None:
+def _reset_fields(resource: ServedResource, new: Object, old: Object, subresource: str) -> None:
     """Restore the fields that this endpoint does not write: status in the main resource, all others in /status.
 
     Upstream strategies do so in PrepareForUpdate and declare it in GetResetFields.
@@ -418,7 +420,7 @@ def _restore(new: Object, old: Object, key: str) -> None:
         new.pop(key, None)
 
 
-def _content_differs(new: Object, old: Object, resource: Resource) -> bool:
+def _content_differs(new: Object, old: Object, resource: ServedResource) -> bool:
     ignored = {"metadata", "apiVersion", "kind", *(resource.strategy.status_keys if resource.has_status else ())}
     for key in new.keys() | old.keys():
         if key not in ignored and new.get(key) is not old.get(key) and new.get(key) != old.get(key):

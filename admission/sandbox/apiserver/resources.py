@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.schema import Fields
+    from admission.sandbox.apiserver.schema import SchemaFields
     from admission.sandbox.apiserver.strategy import Strategy
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -18,7 +18,7 @@ STATUS_VERBS = ("get", "patch", "update")
 
 
 @dataclass(frozen=True, eq=False)
-class Resource:
+class ServedResource:
     """One resource in one version. `schema` has its fields, `strategy` its validation and defaulting.
 
     `selectable` are the paths of a definition's selectableFields, `scale_paths` those of the desired and the actual
@@ -29,17 +29,17 @@ class Resource:
     version: str
     plural: str
     kind: str
-    schema: Fields
+    schema: SchemaFields
     strategy: Strategy
     namespaced: bool = True
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
-    subresources: tuple[Subresource, ...] = ()
+    subresources: tuple[ServedSubresource, ...] = ()
     singular: str = ""
     list_kind: str = ""
     custom: bool = False
-    view: View | None = None
+    view: VersionConversion | None = None
     selectable: tuple[str, ...] = ()
     printer_columns: tuple[dict[str, Any], ...] = ()
     scale_paths: tuple[str, str] = (".spec.replicas", ".status.replicas")
@@ -71,12 +71,12 @@ class Resource:
     def has_status(self) -> bool:
         return any(sub.name == "status" for sub in self.subresources)
 
-    def subresource(self, name: str) -> Subresource | None:
+    def subresource(self, name: str) -> ServedSubresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Subresource:
+class ServedSubresource:
     """A subresource as discovery shows it; kind, group and version are empty if they are the parent's."""
 
     name: str
@@ -87,7 +87,7 @@ class Subresource:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class VersionConversion:
     """Conversion of a stored resource to another API version.
 
     `key` names the storage; `from_storage` and `to_storage` convert whole objects.
@@ -98,5 +98,5 @@ class View:
     to_storage: Callable[[Object], Object]
 
 
-STATUS = Subresource("status", STATUS_VERBS)
-SCALE = Subresource("scale", STATUS_VERBS, "Scale", "autoscaling", "v1")
+STATUS = ServedSubresource("status", STATUS_VERBS)
+SCALE = ServedSubresource("scale", STATUS_VERBS, "Scale", "autoscaling", "v1")

@@ -8,10 +8,10 @@ from admission.sandbox.apiserver.errors import invalid, unprocessable
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
-def scale_of(resource: Resource, obj: Object) -> Object:
+def scale_of(resource: ServedResource, obj: Object) -> Object:
     """Return the Scale of an object."""
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -29,7 +29,7 @@ def scale_of(resource: Resource, obj: Object) -> Object:
     }
 
 
-def with_scale(resource: Resource, obj: Object, scale: Object) -> Object:
+def with_scale(resource: ServedResource, obj: Object, scale: Object) -> Object:
     """Return the object with the replicas of a Scale, and the Scale's resourceVersion as precondition.
 
     Raises ApiError (422) if the number is negative.

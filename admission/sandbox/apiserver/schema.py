@@ -255,7 +255,7 @@ class Struct:
         return type(known) is ListOf or type(known) is MapOf
 
 
-class Fields(Protocol):
+class SchemaFields(Protocol):
     """Schema of one kind, built-in or custom."""
 
     def decode(self, obj: Object, old: Object | None, unknown: list[str]) -> Object:

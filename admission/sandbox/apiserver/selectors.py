@@ -12,7 +12,7 @@ from admission.sandbox.apiserver.objects import labels_of
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 
 def requirements_of(selector: Object) -> tuple[Requirement, ...]:
@@ -30,7 +30,7 @@ def matches_label_selector(selector: Object, labels: dict[str, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ObjectSelector:
     """Label and field selector of a list or watch."""
 
     labels: tuple[Requirement, ...] = ()
@@ -66,11 +66,11 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def parse_selector(resource: Resource, labels: str, fields: str) -> Selector:
+def parse_selector(resource: ServedResource, labels: str, fields: str) -> ObjectSelector:
     """Parse the `labelSelector` and `fieldSelector` of a list or watch. Raises ApiError (400)."""
     known = ("metadata.name", "metadata.namespace", *resource.selectable, *_FIELDS.get(resource.key, ()))
     try:
-        return Selector(parse_label_selector(labels), parse_field_selector(fields, known))
+        return ObjectSelector(parse_label_selector(labels), parse_field_selector(fields, known))
     except InvalidSelector as error:
         raise bad_request(str(error)) from error
 

@@ -25,7 +25,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 @dataclass(slots=True, eq=False)
-class Version:
+class ObjectVersion:
     """One state of one object: `obj` as clients read it, `stored` as it is stored (usually the same)."""
 
     obj: Object
@@ -39,26 +39,26 @@ class Version:
             self._raw = orjson.dumps(self.obj)
         return self._raw
 
-    def with_object(self, obj: Object) -> Version:
+    def with_object(self, obj: Object) -> ObjectVersion:
         """Return this version with another representation of the object."""
-        return Version(obj, obj, self.rv)
+        return ObjectVersion(obj, obj, self.rv)
 
-    def at_revision(self, rv: int) -> Version:
+    def at_revision(self, rv: int) -> ObjectVersion:
         """Return this state under a later resourceVersion, for the last event that a watcher receives of the object."""
         obj = {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": str(rv)}}
-        return Version(obj, obj, rv)
+        return ObjectVersion(obj, obj, rv)
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class StorageEvent:
     """A watch event. `version` is the state after it; after a deletion the last state, under the deletion's version."""
 
     type: EventType
     rv: int
     namespace: str
     name: str
-    version: Version
-    before: Version | None
+    version: ObjectVersion
+    before: ObjectVersion | None
 
     def line(self) -> bytes:
         """Return the event as one line of a watch stream."""
@@ -66,29 +66,29 @@ class Event:
 
 
 @dataclass(eq=False)
-class Collection:
+class StoredCollection:
     """All objects of one resource. `items` is keyed by namespace (empty for cluster-scoped objects), then name."""
 
-    store: Store
+    store: ObjectStorage
     decorate: Callable[[Object], Object]
-    items: dict[str, dict[str, Version]] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    items: dict[str, dict[str, ObjectVersion]] = field(default_factory=dict)
+    events: list[StorageEvent] = field(default_factory=list)
     first: int = 0  # position of events[0]; positions count all events since the collection exists
     compacted_revision: int = 0  # compacted revision: events up to it are no longer in `events`
     _subscribers: list[Callable[[], None]] = field(default_factory=list)
-    _last_listing: tuple[int, str | None, list[Version]] | None = None
+    _last_listing: tuple[int, str | None, list[ObjectVersion]] | None = None
     _controlled: dict[str, dict[tuple[str, str], None]] | None = None
     """Uid of a controller to `(namespace, name)` of the objects it controls; built by the first `controlled_by`."""
 
-    def get(self, namespace: str, name: str) -> Version | None:
+    def get(self, namespace: str, name: str) -> ObjectVersion | None:
         found = self.items.get(namespace)
         return found.get(name) if found else None
 
-    def versions(self, namespace: str | None = None) -> Iterator[Version]:
+    def versions(self, namespace: str | None = None) -> Iterator[ObjectVersion]:
         """Yield the current versions of one namespace or of all, ordered by namespace and name."""
         return ordered(self.items, namespace)
 
-    def controlled_by(self, uid: str) -> list[Version]:
+    def controlled_by(self, uid: str) -> list[ObjectVersion]:
         """Return the current versions of the objects controlled by this uid, ordered by namespace and name."""
         if self._controlled is None:
             self._controlled = {}
@@ -96,7 +96,7 @@ class Collection:
                 self._index(None, version)
         return [self.items[namespace][name] for namespace, name in sorted(self._controlled.get(uid, ()))]
 
-    def _index(self, before: Version | None, now: Version | None) -> None:
+    def _index(self, before: ObjectVersion | None, now: ObjectVersion | None) -> None:
         """Update the index by controller after a write; None stands for an object that does not exist."""
         if self._controlled is None:
             return
@@ -115,19 +115,19 @@ class Collection:
     def count(self) -> int:
         return sum(len(names) for names in self.items.values())
 
-    def put(self, obj: Object, before: Version | None) -> Version:
+    def put(self, obj: Object, before: ObjectVersion | None) -> ObjectVersion:
         """Store a new state of an object; sets the resourceVersion in its metadata, which the caller must own."""
         rv = self.store.next_revision()
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(rv)
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        version = Version(self.decorate(obj), obj, rv)
+        version = ObjectVersion(self.decorate(obj), obj, rv)
         self.items.setdefault(namespace, {})[name] = version
         self._index(before, version)
-        self._record(Event("MODIFIED" if before else "ADDED", rv, namespace, name, version, before))
+        self._record(StorageEvent("MODIFIED" if before else "ADDED", rv, namespace, name, version, before))
         return version
 
-    def remove(self, before: Version) -> Version:
+    def remove(self, before: ObjectVersion) -> ObjectVersion:
         """Delete an object; its DELETED event has the last state under a new resourceVersion."""
         rv = self.store.next_revision()
         version = before.at_revision(rv)
@@ -138,10 +138,10 @@ class Collection:
         if not names:
             del self.items[namespace]
         self._index(before, None)
-        self._record(Event("DELETED", rv, namespace, name, version, before))
+        self._record(StorageEvent("DELETED", rv, namespace, name, version, before))
         return version
 
-    def versions_at(self, rv: int, namespace: str | None = None) -> list[Version] | None:
+    def versions_at(self, rv: int, namespace: str | None = None) -> list[ObjectVersion] | None:
         """Return the versions as of an earlier resourceVersion; None if that is compacted.
 
         The last result is cached: a client that lists 100,000 objects in pages of 500 requests it 200 times.
@@ -152,7 +152,7 @@ class Collection:
             self._last_listing = rv, namespace, list(ordered(self._snapshot(rv), namespace))
         return self._last_listing[2]
 
-    def _snapshot(self, rv: int) -> dict[str, dict[str, Version]]:
+    def _snapshot(self, rv: int) -> dict[str, dict[str, ObjectVersion]]:
         state = {namespace: dict(names) for namespace, names in self.items.items()}
         for event in reversed(self.events):
             if event.rv <= rv:
@@ -174,7 +174,7 @@ class Collection:
                 high = middle
         return self.first + low
 
-    def since(self, position: int) -> list[Event] | None:
+    def since(self, position: int) -> list[StorageEvent] | None:
         """Return the events from a position on; None if some of them are compacted."""
         if position < self.first:
             return None
@@ -202,7 +202,7 @@ class Collection:
         if not keep:
             self.compacted_revision = self.store.revision
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: StorageEvent) -> None:
         self.events.append(event)
         if len(self.events) > 2 * HISTORY:
             self.compact(HISTORY)
@@ -211,19 +211,19 @@ class Collection:
 
 
 @dataclass(eq=False)
-class Store:
+class ObjectStorage:
     """All collections, `(group, plural)` to Collection, with one revision counter that every write increments."""
 
     revision: int = FIRST_REVISION
-    collections: dict[tuple[str, str], Collection] = field(default_factory=dict)
+    collections: dict[tuple[str, str], StoredCollection] = field(default_factory=dict)
 
     def next_revision(self) -> int:
         self.revision += 1
         return self.revision
 
-    def add(self, key: tuple[str, str], decorate: Callable[[Object], Object]) -> Collection:
+    def add(self, key: tuple[str, str], decorate: Callable[[Object], Object]) -> StoredCollection:
         """Add an empty collection; resourceVersions before the current one are expired in it."""
-        collection = self.collections[key] = Collection(self, decorate, compacted_revision=self.revision)
+        collection = self.collections[key] = StoredCollection(self, decorate, compacted_revision=self.revision)
         return collection
 
     def compact(self, keep: int) -> None:
@@ -232,13 +232,13 @@ class Store:
             collection.compact(keep)
 
 
-def _controller(version: Version | None) -> str:
+def _controller(version: ObjectVersion | None) -> str:
     """Return the uid of an object's controller (`ownerReferences`), empty if it has none."""
     owners = version.obj["metadata"].get("ownerReferences") if version else None
     return next((owner["uid"] for owner in owners or () if owner.get("controller")), "")
 
 
-def ordered(state: dict[str, dict[str, Version]], namespace: str | None) -> Iterator[Version]:
+def ordered(state: dict[str, dict[str, ObjectVersion]], namespace: str | None) -> Iterator[ObjectVersion]:
     """Yield the versions of one namespace or of all, ordered by namespace and name."""
     for space in sorted(state) if namespace is None else (namespace,):
         names = state.get(space)

@@ -9,7 +9,7 @@ from admission.sandbox.apiserver.metadata import label_fault, subdomain_fault
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.errors import Cause
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 
 class Strategy:
@@ -49,20 +49,20 @@ class Strategy:
         """Return the object as clients read it."""
         return obj
 
-    def admit(self, registry: Registry, new: Object, old: Object | None, subresource: str) -> None:
+    def admit(self, registry: ObjectRegistry, new: Object, old: Object | None, subresource: str) -> None:
         """Run the built-in admission plugins, which change or reject an object, before webhooks are called."""
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         """Set or clear fields of a new object (PrepareForCreate), after mutation; it has its final name and uid."""
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         """Return the validation errors of a new object, except for its metadata."""
         return []
 
     def prepare_update(self, new: Object, old: Object) -> None:
         """Restore fields that an update cannot change and that are ignored instead of rejected (PrepareForUpdate)."""
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         """Return the validation errors of a changed object, except for its metadata."""
         return []
 
@@ -96,7 +96,7 @@ class Strategy:
         """Return the grace period of a deletion in seconds; `requested` is the client's, None for the default."""
         return 0
 
-    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: ObjectRegistry, new: Object | None, old: Object | None) -> None:
         """Receive each write of an object of the kind (AfterCreate, AfterUpdate, AfterDelete).
 
         `new` is None after a deletion, `old` after a creation.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import bad_request
 from admission.sandbox.apiserver.requests import User
-from admission.sandbox.auth.rbac import Attributes
+from admission.sandbox.auth.rbac import RequestAttributes
 from admission.sandbox.auth.users import ANONYMOUS, AUTHENTICATED, named_user
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 _EXTRA = "impersonate-extra-"
 
 
-def impersonate(headers: Mapping[str, str], user: User, attributes: Attributes, authorizer: Authorizer) -> User:
+def impersonate(headers: Mapping[str, str], user: User, attributes: RequestAttributes, authorizer: Authorizer) -> User:
     """Return the user that the request acts as: `user` itself unless it has Impersonate-* headers.
 
     `attributes` are the request's, for the message. Raises ApiError: 400 (no user name), 403 (not permitted).
@@ -55,20 +55,20 @@ def _impersonated(headers: Mapping[str, str]) -> tuple[str | None, str, tuple[st
 
 def _required_permissions(
     name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]
-) -> Iterator[Attributes]:
+) -> Iterator[RequestAttributes]:
     """Yield the permissions that impersonating this user requires."""
     parts = name.split(":")
     if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
-        yield Attributes("impersonate", "", "serviceaccounts", parts[2], parts[3])
+        yield RequestAttributes("impersonate", "", "serviceaccounts", parts[2], parts[3])
     else:
-        yield Attributes("impersonate", "", "users", "", name)
+        yield RequestAttributes("impersonate", "", "users", "", name)
     if uid:
-        yield Attributes("impersonate", _AUTHENTICATION, "uids", "", uid)
+        yield RequestAttributes("impersonate", _AUTHENTICATION, "uids", "", uid)
     for group in groups:
-        yield Attributes("impersonate", "", "groups", "", group)
+        yield RequestAttributes("impersonate", "", "groups", "", group)
     for key, values in extra.items():
         for value in values:
-            yield Attributes("impersonate", _AUTHENTICATION, f"userextras/{key}", "", value)
+            yield RequestAttributes("impersonate", _AUTHENTICATION, f"userextras/{key}", "", value)
 
 
 def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:

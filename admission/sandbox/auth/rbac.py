@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import User
-    from admission.sandbox.apiserver.storage import Collection
+    from admission.sandbox.apiserver.storage import StoredCollection
 
 RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
+class RequestAttributes:
     """Attributes of a request: a resource (`resource` may be `jobs/status`), or a `path` if `resource` is empty."""
 
     verb: str
@@ -55,18 +55,18 @@ class Attributes:
 class Authorizer:
     """RBAC over the stored roles and bindings; the group system:masters is allowed everything."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ObjectRegistry) -> None:
         self._registry = registry
-        self._decisions: dict[tuple[User, Attributes], str | None] = {}
+        self._decisions: dict[tuple[User, RequestAttributes], str | None] = {}
         for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"):
             registry.store.collections[RBAC, plural].subscribe(self._decisions.clear)
 
-    def check(self, user: User, attributes: Attributes) -> None:
+    def check(self, user: User, attributes: RequestAttributes) -> None:
         """Raise ApiError (403) unless the user is allowed the request."""
         if self.reason(user, attributes) is None:
             raise attributes.forbidden(user)
 
-    def reason(self, user: User, attributes: Attributes) -> str | None:
+    def reason(self, user: User, attributes: RequestAttributes) -> str | None:
         """Return why the user is allowed the request (empty for system:masters); None: not allowed."""
         if MASTERS in user.groups:
             return ""
@@ -78,11 +78,11 @@ class Authorizer:
         return self._decisions[key]
 
     @property
-    def decisions(self) -> dict[tuple[str, Attributes], str | None]:
+    def decisions(self) -> dict[tuple[str, RequestAttributes], str | None]:
         """Decisions since roles or bindings were last written: `(user name, attributes)` to `reason`'s result."""
         return {(user.name, attributes): reason for (user, attributes), reason in self._decisions.items()}
 
-    def _decide(self, user: User, attributes: Attributes) -> str | None:
+    def _decide(self, user: User, attributes: RequestAttributes) -> str | None:
         for kind, binding, rules in self._bindings(user, attributes.namespace):
             if any(_rule_allows(rule, attributes) for rule in rules):
                 reference = binding["roleRef"]
@@ -129,7 +129,7 @@ def _subject_is(subject: Object, user: User, namespace: str) -> bool:
             return False
 
 
-def _rule_allows(rule: Object, attributes: Attributes) -> bool:
+def _rule_allows(rule: Object, attributes: RequestAttributes) -> bool:
     if not _covers(rule.get("verbs", ()), attributes.verb):
         return False
     if not attributes.resource:
@@ -175,11 +175,11 @@ class RoleBindings(Roles):
 class ClusterRoles(Roles):
     """Strategy for ClusterRole; it also does the work of the clusterrole-aggregation controller."""
 
-    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: ObjectRegistry, new: Object | None, old: Object | None) -> None:
         aggregate(registry)
 
 
-def aggregate(registry: Registry) -> None:
+def aggregate(registry: ObjectRegistry) -> None:
     """Update the rules of all aggregated ClusterRoles from the roles that they select, until none changes."""
     collection = registry.store.collections[RBAC, "clusterroles"]
     settled = False
@@ -195,7 +195,7 @@ def aggregate(registry: Registry) -> None:
                 settled = False
 
 
-def _aggregated_rules(role: Object, collection: Collection) -> list[Object]:
+def _aggregated_rules(role: Object, collection: StoredCollection) -> list[Object]:
     """Return the distinct rules of all other roles that the aggregation rule selects."""
     selectors = [requirements_of(each) for each in role["aggregationRule"].get("clusterRoleSelectors", ())]
     rules: list[Object] = []

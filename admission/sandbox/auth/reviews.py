@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.errors import bad_request, invalid
 from admission.sandbox.apiserver.requests import User
-from admission.sandbox.auth.rbac import Attributes
+from admission.sandbox.auth.rbac import RequestAttributes
 from admission.sandbox.auth.users import AUDIENCE
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.auth.rbac import Authorizer
     from admission.sandbox.auth.users import Authenticator
 
@@ -32,7 +32,7 @@ REVIEWS: dict[tuple[str, str], tuple[str, bool]] = {
 class Reviews:
     """Evaluates reviews."""
 
-    def __init__(self, registry: Registry, authenticator: Authenticator, authorizer: Authorizer) -> None:
+    def __init__(self, registry: ObjectRegistry, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._registry = registry
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -93,16 +93,16 @@ def _subject(spec: Object) -> User:
     return User(name, spec.get("uid", ""), tuple(groups))
 
 
-def _attributes(spec: Object) -> Attributes:
+def _attributes(spec: Object) -> RequestAttributes:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
         text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         raise _refused(invalid("spec.resourceAttributes", "null", text))
     if resource is None:
         assert path is not None
-        return Attributes(path.get("verb", ""), path=path.get("path", ""))
+        return RequestAttributes(path.get("verb", ""), path=path.get("path", ""))
     plural, sub = resource.get("resource", ""), resource.get("subresource", "")
-    return Attributes(
+    return RequestAttributes(
         resource.get("verb", ""),
         resource.get("group", ""),
         f"{plural}/{sub}" if sub else plural,

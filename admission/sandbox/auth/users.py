@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.clock import Clock
 
 MASTERS = "system:masters"
@@ -106,7 +106,7 @@ class Authenticator:
             return None
         return issued.user
 
-    def issue(self, registry: Registry, namespace: str, name: str, body: Object) -> Object:
+    def issue(self, registry: ObjectRegistry, namespace: str, name: str, body: Object) -> Object:
         """Issue a token for a service account; return the TokenRequest with its status. Raises ApiError (404, 422)."""
         account = registry.find("", "serviceaccounts", namespace, name)
         if account is None:

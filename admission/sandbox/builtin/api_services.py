@@ -9,7 +9,7 @@ from admission.sandbox.apiserver.strategy import Strategy
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 GROUP, PLURAL = "apiregistration.k8s.io", "apiservices"
 
@@ -24,13 +24,13 @@ class ApiServices(Strategy):
         if service is not None:
             service.setdefault("port", 443)
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {}
         if "service" not in obj.get("spec", {}):
             passed = condition("True", "Local", "Local APIServices are always available", registry.now())
             obj["status"] = {"conditions": [passed]}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec, name = obj.get("spec", {}), obj["metadata"].get("name", "")
         wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
         causes = []
@@ -42,7 +42,7 @@ class ApiServices(Strategy):
                 causes.append(invalid(f"spec.{key}", spec.get(key, 0), text))
         return causes + _service_causes(spec)
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
 

@@ -13,7 +13,7 @@ from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 _QUARTER = "25%"
 _PERCENT = re.compile(r"[0-9]+%")
@@ -38,17 +38,17 @@ class _ReplicatedStrategy(Strategy):
         spec.setdefault("replicas", 1)
         default_pod_spec(spec["template"]["spec"])
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         return _spec_causes(obj["spec"])
 
 
 class ReplicaSets(_ReplicatedStrategy):
     """Strategy for apps/v1 ReplicaSet."""
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return [*_spec_causes(new["spec"]), *_selector_change_causes(new, old)]
 
 
@@ -66,13 +66,13 @@ class Deployments(_ReplicatedStrategy):
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         return [*_spec_causes(obj["spec"]), *_strategy_causes(obj["spec"]["strategy"])]
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return [*self.validate_create(registry, new), *_selector_change_causes(new, old)]
 
 
@@ -91,10 +91,10 @@ class StatefulSets(_ReplicatedStrategy):
         kept.setdefault("whenDeleted", "Retain")
         kept.setdefault("whenScaled", "Retain")
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {"replicas": 0, "availableReplicas": 0}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec, causes = obj["spec"], []
         policy = spec["podManagementPolicy"]
         if policy not in ("OrderedReady", "Parallel"):
@@ -104,7 +104,7 @@ class StatefulSets(_ReplicatedStrategy):
             causes.append(unsupported("spec.updateStrategy.type", kind, ("OnDelete", "RollingUpdate")))
         return [*causes, *_spec_causes(spec)]
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         causes = self.validate_create(registry, new)
         fixed, before = (
             {key: value for key, value in obj["spec"].items() if key not in _MUTABLE_IN_STATEFULSETS}
@@ -118,7 +118,7 @@ class ControllerRevisions(Strategy):
 
     has_generation = False
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return [] if new.get("data") == old.get("data") else [invalid("data", new.get("data"), "field is immutable")]
 
 

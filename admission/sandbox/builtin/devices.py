@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 # Maximum sizes of lists: DeviceRequestsMaxSize and its siblings.
 _MOST_REQUESTS = _MOST_SELECTORS = _MOST_CONSTRAINTS = 32
@@ -34,7 +34,7 @@ _IDENTIFIER = re.compile(r"([a-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 class DeviceClasses(Strategy):
     """Strategy for DeviceClass."""
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec = obj["spec"]
         causes = [*_selectors(spec.get("selectors") or (), "spec.selectors")]
         name = spec.get("extendedResourceName")
@@ -44,7 +44,7 @@ class DeviceClasses(Strategy):
             causes.append(invalid("spec.extendedResourceName", name, "must be a valid extended resource name"))
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
 
@@ -57,13 +57,13 @@ class ResourceClaims(Strategy):
     def default(self, obj: Object) -> None:
         _default(obj["spec"])
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         return [*_claim(registry, obj, obj["spec"], "spec")]
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return _unchanged(new["spec"], old["spec"], "spec")
 
 
@@ -77,17 +77,17 @@ class ResourceClaimTemplates(Strategy):
         if "spec" in obj["spec"]:
             _default(obj["spec"]["spec"])
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         return [*_claim(registry, obj, obj["spec"].get("spec") or {}, "spec.spec")]
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return _unchanged(new["spec"], old["spec"], "spec")
 
 
 class ResourceSlices(Strategy):
     """Strategy for ResourceSlice."""
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec, causes = obj["spec"], []
         if fault := subdomain_fault(spec.get("driver", "")):
             causes.append(invalid("spec.driver", spec.get("driver", ""), fault))
@@ -106,7 +106,7 @@ class ResourceSlices(Strategy):
             causes += _device(device, f"spec.devices[{index}]")
         return [*causes, *_repeated([each.get("name", "") for each in devices], "spec.devices")]
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         fixed = [
             invalid(f"spec.{path}", now, _IMMUTABLE)
             for path, now, had in (
@@ -133,7 +133,7 @@ def _default(spec: Object) -> None:
                 each["count"] = 1
 
 
-def _claim(registry: Registry, obj: Object, spec: Object, path: str) -> Iterator[Cause]:
+def _claim(registry: ObjectRegistry, obj: Object, spec: Object, path: str) -> Iterator[Cause]:
     requests = _requests(spec)
     yield from _size(requests, _MOST_REQUESTS, f"{path}.devices.requests")
     yield from _size(

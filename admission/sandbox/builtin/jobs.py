@@ -18,7 +18,7 @@ from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 MAX_INT32 = 2**31 - 1
 MAX_INDEXED = 100_000
@@ -54,7 +54,7 @@ class Jobs(Strategy):
         labels = obj["spec"]["template"]["metadata"].get("labels")
         return {**obj, "metadata": {**obj["metadata"], "labels": labels}} if labels else obj
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {}
         metadata, spec = obj["metadata"], obj["spec"]
         if spec["manualSelector"]:
@@ -67,7 +67,7 @@ class Jobs(Strategy):
         wanted = {**selector, "matchLabels": {**selector.get("matchLabels", {}), _UID_LABEL: uid}}
         obj["spec"] = {**spec, "selector": wanted, "template": {**template, "metadata": new_metadata}}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         metadata, spec = obj["metadata"], obj["spec"]
         causes = job_spec_causes(spec)
         causes += template_causes(spec["template"], "spec.template")
@@ -80,7 +80,7 @@ class Jobs(Strategy):
                 causes.append(invalid("metadata.name", name, text))
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         spec, before = new["spec"], old["spec"]
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
             return _generated_causes(new)

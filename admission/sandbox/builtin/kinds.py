@@ -12,7 +12,7 @@ from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.custom_resources import Definitions
 from admission.sandbox.apiserver.errors import Cause, forbidden, invalid
 from admission.sandbox.apiserver.event_views import EVENTS_VIEW
-from admission.sandbox.apiserver.resources import ALL_VERBS, SCALE, STATUS, Resource, Subresource
+from admission.sandbox.apiserver.resources import ALL_VERBS, SCALE, STATUS, ServedResource, ServedSubresource
 from admission.sandbox.apiserver.schema import Schema
 from admission.sandbox.apiserver.strategy import Strategy
 from admission.sandbox.auth.rbac import ClusterRoles, RoleBindings, Roles
@@ -26,7 +26,7 @@ from admission.sandbox.schedules import InvalidSchedule, parse_schedule
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 _NAME_LABEL = "kubernetes.io/metadata.name"
 _PROTECTED = ("default", "kube-system", "kube-public")
@@ -47,10 +47,10 @@ class PodTemplates(Strategy):
     def default(self, obj: Object) -> None:
         default_pod_spec(obj.setdefault("template", {}).setdefault("spec", {}))
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         return pod_spec_causes(obj["template"]["spec"], "template.spec")
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return pod_spec_causes(new["template"]["spec"], "template.spec")
 
 
@@ -66,7 +66,7 @@ class Namespaces(Strategy):
         if name and metadata.get("labels", {}).get(_NAME_LABEL) != name:
             metadata["labels"] = {**metadata.get("labels", {}), _NAME_LABEL: name}
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         self.default(obj)
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
@@ -86,7 +86,7 @@ class Namespaces(Strategy):
             raise errors.denied(f'namespaces "{name}" is forbidden: this namespace may not be deleted')
 
 
-class Nodes(Strategy):
+class NodeStrategy(Strategy):
     """Strategy for core/v1 Node."""
 
     has_generation = False
@@ -96,7 +96,7 @@ class Nodes(Strategy):
         if capacity:
             obj["status"]["allocatable"] = {**capacity, **obj["status"].get("allocatable", {})}
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         info = dict.fromkeys(
             ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
              "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"), "",
@@ -122,10 +122,10 @@ class CronJobs(Strategy):
         if template:
             default_pod_spec(template["template"]["spec"])
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         obj["status"] = {}
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec, causes = obj["spec"], []
         try:
             parse_schedule(spec.get("schedule", ""))
@@ -136,7 +136,7 @@ class CronJobs(Strategy):
             causes.append(invalid("spec.timeZone", zone, f"unknown time zone {zone}"))
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
 
@@ -149,7 +149,7 @@ class PriorityClasses(Strategy):
         obj.setdefault("value", 0)
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         name = obj["metadata"].get("name", "")
         if name.startswith("system-"):
             text = "priority class names with 'system-' prefix are reserved for system use only"
@@ -159,7 +159,7 @@ class PriorityClasses(Strategy):
             return [forbidden("value", text)]
         return []
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return [
             forbidden(key, "may not be changed in an update.")
             for key in ("value", "preemptionPolicy")
@@ -173,7 +173,7 @@ class Leases(Strategy):
     has_generation = False
     create_on_update = True
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         causes = []
         for key, least in (("leaseDurationSeconds", 1), ("leaseTransitions", 0)):
             value = obj["spec"].get(key)
@@ -182,7 +182,7 @@ class Leases(Strategy):
                 causes.append(invalid(f"spec.{key}", value, text))
         return causes
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
 
@@ -191,7 +191,7 @@ class Events(Strategy):
 
     has_generation = False
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         about = obj.get("involvedObject", {}).get("namespace", "")
         if about != obj["metadata"]["namespace"] and not (not about and obj["metadata"]["namespace"] == "default"):
             return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
@@ -213,19 +213,19 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         ("Namespace", "namespaces", "V1Namespace", {
             "namespaced": False, "short": ("ns",), "strategy": Namespaces(),
             "verbs": tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
-            "subresources": (Subresource("finalize", ("update",)), STATUS),
+            "subresources": (ServedSubresource("finalize", ("update",)), STATUS),
         }),
         ("Node", "nodes", "V1Node", {
-            "namespaced": False, "short": ("no",), "strategy": Nodes(), "subresources": (STATUS,),
+            "namespaced": False, "short": ("no",), "strategy": NodeStrategy(), "subresources": (STATUS,),
         }),
         ("Pod", "pods", "V1Pod", {
             "short": ("po",), "categories": ("all",), "strategy": Pods(),
             "subresources": (
-                Subresource("binding", ("create",), "Binding"),
-                Subresource("ephemeralcontainers", ("get", "patch", "update")),
-                Subresource("eviction", ("create",), "Eviction", "policy", "v1"),
-                Subresource("log", ("get",)),
-                Subresource("resize", ("get", "patch", "update")),
+                ServedSubresource("binding", ("create",), "Binding"),
+                ServedSubresource("ephemeralcontainers", ("get", "patch", "update")),
+                ServedSubresource("eviction", ("create",), "Eviction", "policy", "v1"),
+                ServedSubresource("log", ("get",)),
+                ServedSubresource("resize", ("get", "patch", "update")),
                 STATUS,
             ),
         }),
@@ -236,7 +236,7 @@ _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] 
         }),
         ("ServiceAccount", "serviceaccounts", "V1ServiceAccount", {
             "short": ("sa",), "strategy": ServiceAccounts(),
-            "subresources": (Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),),
+            "subresources": (ServedSubresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),),
         }),
         ("Service", "services", "V1Service", {"short": ("svc",), "categories": ("all",), "subresources": (STATUS,)}),
         ("Event", "events", "CoreV1Event", {"short": ("ev",), "strategy": Events()}),
@@ -344,7 +344,7 @@ _SINCE = {
 """First minor version of Kubernetes that serves a resource; older simulated versions lack it."""
 
 
-def built_in(minor: int) -> list[Resource]:
+def built_in(minor: int) -> list[ServedResource]:
     """Return all stored resources that are built into Kubernetes 1.`minor`."""
     resources = []
     for (group, version), rows in _BUILT_IN.items():
@@ -352,5 +352,5 @@ def built_in(minor: int) -> list[Resource]:
             if minor < _SINCE.get(plural, 0):
                 continue
             attributes = {"strategy": _PLAIN, **options}
-            resources.append(Resource(group, version, plural, kind, schema=Schema(model), **attributes))  # type: ignore[arg-type]
+            resources.append(ServedResource(group, version, plural, kind, schema=Schema(model), **attributes))  # type: ignore[arg-type]
     return resources

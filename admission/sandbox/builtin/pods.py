@@ -14,10 +14,10 @@ from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.storage import Version
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.storage import ObjectVersion
 
 # Tolerations of the DefaultTolerationSeconds plugin: pods tolerate an unreachable node for five minutes.
 _DEFAULT_TOLERATIONS = tuple(
@@ -46,7 +46,7 @@ class Pods(Strategy):
             for container in spec.get(key, ()):
                 _requests_from_limits(container["resources"])
 
-    def admit(self, registry: Registry, new: Object, old: Object | None, subresource: str) -> None:
+    def admit(self, registry: ObjectRegistry, new: Object, old: Object | None, subresource: str) -> None:
         if old is None:
             _resolve_priority(registry, new)
             apply_limit_ranges(registry, new)
@@ -54,7 +54,7 @@ class Pods(Strategy):
         if old is None or spec.get("tolerations") is not old["spec"].get("tolerations"):
             _add_tolerations(spec)
 
-    def prepare_create(self, registry: Registry, obj: Object) -> None:
+    def prepare_create(self, registry: ObjectRegistry, obj: Object) -> None:
         status: Object = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
         if obj["spec"].get("schedulingGates"):
             condition = {
@@ -65,7 +65,7 @@ class Pods(Strategy):
             status["conditions"] = [condition]
         obj["status"] = status
 
-    def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
+    def validate_create(self, registry: ObjectRegistry, obj: Object) -> list[Cause]:
         spec = obj["spec"]
         causes = pod_spec_causes(spec, "spec")
         if spec.get("nodeName") and spec.get("schedulingGates"):
@@ -85,7 +85,7 @@ class Pods(Strategy):
             causes.append(invalid("spec", quality, "Pod QOS Class may not change as a result of resizing"))
         return [*causes, *resize_causes(spec, before)]
 
-    def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
+    def validate_update(self, registry: ObjectRegistry, new: Object, old: Object) -> list[Cause]:
         spec, before = new["spec"], old["spec"]
         if spec is before or spec == before:
             return []
@@ -126,7 +126,7 @@ def _requests_from_limits(resources: Object) -> None:
             resources["requests"] = {**requests, **missing}
 
 
-def _resolve_priority(registry: Registry, pod: Object) -> None:
+def _resolve_priority(registry: ObjectRegistry, pod: Object) -> None:
     """Set priority and preemptionPolicy by the pod's PriorityClass or the global default (Priority plugin).
 
     Raises ApiError (403) if the class does not exist or the pod names another priority.
@@ -261,21 +261,21 @@ def _immutable_part(spec: Object, *, gated: bool) -> Object:
 # ---------------------------------------------------------------------- subresources
 
 
-async def bind(registry: Registry, namespace: str, name: str, binding: Object, call: Call) -> None:
+async def bind(registry: ObjectRegistry, namespace: str, name: str, binding: Object, call: Call) -> None:
     """Bind a pod to a node (subresource binding); the node need not exist. Raises ApiError."""
     resource = registry.resources["", "v1", "pods"]
     node = binding.get("target", {}).get("name", "")
     if not node:
         raise errors.ApiError(500, "", "target.name: Required value")
 
-    def change(current: Version | None) -> Object:
+    def change(current: ObjectVersion | None) -> Object:
         assert current is not None
         return _bound(registry, resource, current.obj, binding, node)
 
     await registry.update(resource, namespace, name, change, call, subresource="binding")
 
 
-def _bound(registry: Registry, resource: Resource, pod: Object, binding: Object, node: str) -> Object:
+def _bound(registry: ObjectRegistry, resource: ServedResource, pod: Object, binding: Object, node: str) -> Object:
     spec, metadata = pod["spec"], pod["metadata"]
     name = metadata["name"]
     expected = binding["metadata"].get("uid")
@@ -302,12 +302,12 @@ def _bound(registry: Registry, resource: Resource, pod: Object, binding: Object,
     }
 
 
-def _binding_conflict(resource: Resource, name: str, text: str) -> errors.ApiError:
+def _binding_conflict(resource: ServedResource, name: str, text: str) -> errors.ApiError:
     message = f'Operation cannot be fulfilled on pods/binding "{name}": {text}'
     return errors.ApiError(409, "Conflict", message, details={"name": name, "kind": "pods/binding"})
 
 
-async def evict(registry: Registry, namespace: str, name: str, eviction: Object, call: Call) -> None:
+async def evict(registry: ObjectRegistry, namespace: str, name: str, eviction: Object, call: Call) -> None:
     """Delete a pod unless a PodDisruptionBudget forbids it (subresource eviction). Raises ApiError."""
     resource = registry.resources["", "v1", "pods"]
     if eviction["metadata"].get("name", name) != name:
@@ -324,7 +324,7 @@ async def evict(registry: Registry, namespace: str, name: str, eviction: Object,
         "lastTransitionTime": registry.now(), "message": "Eviction API: evicting",
     }  # fmt: skip
 
-    def change(current: Version | None) -> Object:
+    def change(current: ObjectVersion | None) -> Object:
         assert current is not None
         status = current.obj["status"]
         others = [item for item in status.get("conditions", ()) if item["type"] != "DisruptionTarget"]
@@ -335,7 +335,7 @@ async def evict(registry: Registry, namespace: str, name: str, eviction: Object,
     await registry.delete(resource, namespace, name, delete, call)
 
 
-def _check_budgets(registry: Registry, pod: Object) -> None:
+def _check_budgets(registry: ObjectRegistry, pod: Object) -> None:
     """Raise ApiError (429) if a PodDisruptionBudget selects the pod and allows no disruption.
 
     No disruption controller runs here: a budget forbids evictions unless a test sets its `disruptionsAllowed`.

@@ -15,7 +15,7 @@ from admission.sandbox.controllers.kubelet import Kubelet
 from admission.sandbox.controllers.namespaces import NamespaceController
 from admission.sandbox.controllers.podlife import EXIT_CODE, RUN_SECONDS, START, STOP_SECONDS
 from admission.sandbox.controllers.replicasets import ReplicaSetController
-from admission.sandbox.controllers.scheduler import Scheduler
+from admission.sandbox.controllers.scheduler import PodScheduler
 from admission.sandbox.controllers.statefulsets import StatefulSetController
 from admission.sandbox.controllers.tokens import TokenController
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from admission.sandbox.clock import Clock
-    from admission.sandbox.controllers.base import Controller
+    from admission.sandbox.controllers.base import SimulatedController
     from admission.sandbox.controllers.tokens import IssueToken
     from admission.sandbox.local import LocalClient
 
@@ -50,7 +50,7 @@ async def controllers(
     cancelled; at exit its exception is raised in an ExceptionGroup.
     """
     manager = local(_MANAGER)
-    running: tuple[Controller[Any], ...] = (
+    running: tuple[SimulatedController[Any], ...] = (
         JobController(manager, clock, keeps_start_time=before_1_36),
         CronJobController(manager, clock),
         DeploymentController(manager, clock),
@@ -58,7 +58,7 @@ async def controllers(
         StatefulSetController(manager, clock),
         Collector(manager, clock),
         NamespaceController(manager, clock),
-        Scheduler(local(_SCHEDULER), clock),
+        PodScheduler(local(_SCHEDULER), clock),
         Kubelet(local(_KUBELET), clock),
     )
     if "resourceclaims" in manager.plurals():

@@ -14,7 +14,7 @@ from admission.apimachinery.patches import merge_patch
 from admission.kinds import described, paths
 from admission.kinds.dispatched import is_dispatched
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, is_over, owner_reference
+from admission.sandbox.controllers.base import PARSE_ERRORS, SimulatedController, is_over, owner_reference
 
 if TYPE_CHECKING:
     from admission.kinds.declared import DeclaredKind
@@ -46,7 +46,7 @@ _STOPPED: Final = (
 )
 
 
-class AppWrapperController(Controller[tuple[str, str]]):
+class AppWrapperController(SimulatedController[tuple[str, str]]):
     """Keys are namespace and name of AppWrappers `v1beta2`."""
 
     plurals = (_PLURAL, "pods")

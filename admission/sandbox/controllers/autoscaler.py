@@ -12,7 +12,7 @@ from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
 from admission.model.quantity import amount, format_amount
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, condition, is_over
+from admission.sandbox.controllers.base import PARSE_ERRORS, SimulatedController, condition, is_over
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -110,7 +110,7 @@ DEFINITION: Final = {
 """Definition of `autoscaling.x-k8s.io/v1`, as the cluster autoscaler has it."""
 
 
-class Autoscaler(Controller[tuple[str, str]]):
+class Autoscaler(SimulatedController[tuple[str, str]]):
     """Keys are namespace and name of ProvisioningRequests."""
 
     plurals = (REQUESTS,)

@@ -37,7 +37,7 @@ PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueEr
 log = logging.getLogger(__name__)
 
 
-class Controller(Generic[K]):
+class SimulatedController(Generic[K]):
     """A control loop with a queue of keys of type `K`; two `sync` calls never run concurrently."""
 
     plurals: tuple[str, ...]

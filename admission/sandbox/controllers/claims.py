@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.controllers.base import Controller, is_over, owner_reference
+from admission.sandbox.controllers.base import SimulatedController, is_over, owner_reference
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -25,7 +25,7 @@ def claim_names(pod: Object) -> dict[str, str | None]:
     }
 
 
-class ClaimController(Controller[tuple[str, str]]):
+class ClaimController(SimulatedController[tuple[str, str]]):
     """Keys are the namespace and name of a pod with claims."""
 
     plurals = ("pods", "resourceclaimtemplates")

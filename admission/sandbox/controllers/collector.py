@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.sandbox.controllers.base import Controller
+from admission.sandbox.controllers.base import SimulatedController
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -19,7 +19,7 @@ _IGNORED = "events"
 _DELAY = 0.01
 
 
-class Collector(Controller[str]):
+class Collector(SimulatedController[str]):
     """Keys are the uids of owners, also of deleted ones."""
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:

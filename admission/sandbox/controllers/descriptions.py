@@ -15,7 +15,7 @@ import orjson
 
 from admission.apimachinery.patches import merge_patch
 from admission.sandbox.controllers.base import condition, is_over, is_ready
-from admission.sandbox.controllers.operator import Description, Wanted, pod
+from admission.sandbox.controllers.operator import Description, WantedChild, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ _KEY: Final = "jobset.sigs.k8s.io/"
 _ATTEMPT, _ROLE = f"{_KEY}restart-attempt", f"{_KEY}replicatedjob-name"
 
 
-def _job_set_children(scene: Scene) -> Iterator[Wanted]:
+def _job_set_children(scene: Scene) -> Iterator[WantedChild]:
     """Yield a Job for each copy of each role, those that have to wait for others only if they exist.
 
     A finished JobSet keeps its finished Jobs. After a failure all Jobs are created anew when the old ones are gone.
@@ -59,9 +59,9 @@ def _job_set_children(scene: Scene) -> Iterator[Wanted]:
             for number in range(role.get("replicas", 1)):
                 job = _job_of(scene, role, number, attempt)
                 if job["metadata"]["name"] in there:
-                    yield Wanted(job, "jobs", None if waits else partial(_suspended_as, job))
+                    yield WantedChild(job, "jobs", None if waits else partial(_suspended_as, job))
                 elif not waits and (is_first or not scene.suspended):
-                    yield Wanted(job, "jobs")
+                    yield WantedChild(job, "jobs")
 
 
 def _dependencies(scene: Scene, role: Object) -> list[Object]:
@@ -206,7 +206,7 @@ def _fixed_roles(obj: Object, suspended: bool) -> object:
 # ---------------------------------------------------------------------- TrainJob
 
 
-def _train_job_children(scene: Scene) -> Iterator[Wanted]:
+def _train_job_children(scene: Scene) -> Iterator[WantedChild]:
     """Yield the JobSet, from the TrainJob and its runtime; it is changed only while either is suspended."""
     named = scene.obj["spec"]["runtimeRef"]
     namespace = "" if named["kind"] == "ClusterTrainingRuntime" else scene.obj["metadata"]["namespace"]
@@ -218,7 +218,7 @@ def _train_job_children(scene: Scene) -> Iterator[Wanted]:
     labels = (runtime["spec"]["template"].get("metadata") or {}).get("labels") or {}
     metadata = {"name": scene.name, "labels": labels}
     made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
-    yield Wanted(
+    yield WantedChild(
         made,
         _JOB_SETS,
         lambda child: {**child, "spec": spec} if scene.suspended or child["spec"].get("suspend") else child,
@@ -301,7 +301,7 @@ def _has_launcher_job(obj: Object) -> bool:
     return bool(obj["kind"] == "MPIJob" and obj["apiVersion"].endswith("/v2beta1"))
 
 
-def _kubeflow_children(scene: Scene) -> Iterator[Wanted]:
+def _kubeflow_children(scene: Scene) -> Iterator[WantedChild]:
     """Yield a pod for each number of each role; the launcher of an MPIJob `v2beta1` is a Job."""
     if scene.finished:
         yield from scene.kept()
@@ -315,7 +315,7 @@ def _kubeflow_children(scene: Scene) -> Iterator[Wanted]:
             made = {"suspend": scene.suspended, "template": template}
             metadata = {"name": f"{scene.name}-launcher", "labels": labels}
             job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": made}
-            yield Wanted(job, "jobs", partial(_suspended_as, job))
+            yield WantedChild(job, "jobs", partial(_suspended_as, job))
             continue
         more = [_DELIVERY] if role == "Launcher" else []
         more = [_INIT_PYTORCH] if obj["kind"] == "PyTorchJob" and role == "Worker" and "Master" in roles else more
@@ -323,7 +323,7 @@ def _kubeflow_children(scene: Scene) -> Iterator[Wanted]:
         for number in range(0 if scene.suspended else spec.get("replicas", 1)):
             numbered = {**labels, f"{_OF_KUBEFLOW}replica-index": str(number)}
             name = f"{scene.name}-{role.lower()}-{number}"
-            yield Wanted(pod(spec["template"], name, numbered, **({"initContainers": first} if first else {})))
+            yield WantedChild(pod(spec["template"], name, numbered, **({"initContainers": first} if first else {})))
 
 
 def _kubeflow_labels(obj: Object, role: str) -> Object:
@@ -401,7 +401,7 @@ _WAIT_GCS: Final = {
 _AUTOSCALER: Final = {key: {"cpu": "500m", "memory": "512Mi"} for key in ("requests", "limits")}
 
 
-def _ray_children(scene: Scene) -> Iterator[Wanted]:
+def _ray_children(scene: Scene) -> Iterator[WantedChild]:
     """Yield the head and the workers, which have random names.
 
     With Ray's autoscaler no worker is deleted that it does not name in `workersToDelete`.
@@ -415,7 +415,7 @@ def _ray_children(scene: Scene) -> Iterator[Wanted]:
     containers = [*head["spec"]["containers"], *([more] if scales else ())]
     labels = {"ray.io/cluster": scene.name, "ray.io/is-ray-node": "yes"}
     first = {**labels, "ray.io/node-type": "head", "ray.io/group": "headgroup"}
-    yield Wanted(pod(head, f"{scene.name}-head-", first, containers=containers))
+    yield WantedChild(pod(head, f"{scene.name}-head-", first, containers=containers))
     for group in spec.get("workerGroupSpecs") or ():
         own = {**labels, "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
         ends = set((group.get("scaleStrategy") or {}).get("workersToDelete") or ())
@@ -428,7 +428,7 @@ def _ray_children(scene: Scene) -> Iterator[Wanted]:
         waits = [*(group["template"]["spec"].get("initContainers") or ()), _WAIT_GCS]
         for _ in range(max(_workers(group), present if scales else 0)):
             name = f"{scene.name}-{group['groupName']}-worker-"
-            yield Wanted(pod(group["template"], name, own, initContainers=waits))
+            yield WantedChild(pod(group["template"], name, own, initContainers=waits))
 
 
 def _workers(group: Object) -> int:

@@ -19,7 +19,7 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodShape:
     """Scheduling requirements of a pod. Amounts are in the model's units (milli-CPU, bytes ...), with 1 of `pods`."""
 
     requests: tuple[tuple[str, int], ...]
@@ -40,11 +40,11 @@ def shape_key(spec: Object) -> bytes:
     return orjson.dumps((resources, starting, rest))
 
 
-def shape_of(spec: Object) -> Shape:
+def shape_of(spec: Object) -> PodShape:
     """Return the requirements of a pod with this spec, which the API server has validated."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return Shape(
+    return PodShape(
         requests=tuple(_requests(spec).items()),
         priority=spec.get("priority", 0),
         selector=spec.get("nodeSelector", {}),
@@ -92,12 +92,12 @@ def allocatable_of(node: Object) -> dict[str, int]:
     }
 
 
-def fits(free: Mapping[str, int], shape: Shape) -> bool:
+def fits(free: Mapping[str, int], shape: PodShape) -> bool:
     """Return whether the free amounts suffice for the requests."""
     return all(free.get(name, 0) >= needed for name, needed in shape.requests if needed)
 
 
-def matches_node(shape: Shape, node: Object) -> bool:
+def matches_node(shape: PodShape, node: Object) -> bool:
     """Return whether the pod could run on a node, apart from free amounts."""
     labels = node["metadata"].get("labels", {})
     if any(labels.get(key) != value for key, value in shape.selector.items()):
@@ -110,7 +110,7 @@ def matches_node(shape: Shape, node: Object) -> bool:
     return all(_tolerated(taint, shape) for taint in taints if taint["effect"] in _BLOCKING)
 
 
-def _tolerated(taint: Object, shape: Shape) -> bool:
+def _tolerated(taint: Object, shape: PodShape) -> bool:
     return any(
         toleration.get("effect", taint["effect"]) == taint["effect"]
         and toleration.get("key", taint["key"]) == taint["key"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers import jobstate
-from admission.sandbox.controllers.base import Controller, condition, controller_of, is_over, is_ready
+from admission.sandbox.controllers.base import SimulatedController, condition, controller_of, is_over, is_ready
 from admission.sandbox.controllers.events import Recorder
 from admission.sandbox.controllers.jobpods import (
     TRACKING,
@@ -31,7 +31,7 @@ from admission.sandbox.controllers.policies import match_failure_policy
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
-    from admission.sandbox.controllers.jobstate import Outcome, Tally
+    from admission.sandbox.controllers.jobstate import JobOutcome, Tally
     from admission.sandbox.local import LocalClient
 
 # Changes of pods are batched: sandbox seconds between a change and the sync, as upstream, and their minimum in real
@@ -45,7 +45,7 @@ _BURST = 500
 
 
 @dataclass(slots=True)
-class _Counts:
+class _PodCounts:
     """Numbers of a Job's pods, updated with the creations and deletions of the current sync."""
 
     active: int
@@ -58,7 +58,7 @@ class _Counts:
         self.terminating += 1
 
 
-class JobController(Controller[str]):
+class JobController(SimulatedController[str]):
     """Keys are the uids of Jobs; the empty key stands for orphans: pods with a tracking finalizer but no Job."""
 
     plurals = ("jobs", "pods")
@@ -133,7 +133,7 @@ class JobController(Controller[str]):
     async def _sync_job(self, job: Object, pods: list[Object]) -> None:
         now, deleting = self.clock.now(), "deletionTimestamp" in job["metadata"]
         tally = jobstate.count(job, pods)
-        counts = _Counts(len(tally.active), jobstate.count_ready(tally.active), tally.terminating)
+        counts = _PodCounts(len(tally.active), jobstate.count_ready(tally.active), tally.terminating)
         backoff_record = jobstate.backoff_state(tally, self._backoff.get(job["metadata"]["uid"], (0, 0.0)))
         status = dict(job.get("status") or {})
         if "startTime" not in status and not jobstate.is_suspended(job):
@@ -156,7 +156,7 @@ class JobController(Controller[str]):
         if (deadline := jobstate.deadline_of({**job, "status": status})) is not None and deadline > now:
             self.enqueue(job["metadata"]["uid"], deadline - now)
 
-    async def _manage(self, tally: Tally, counts: _Counts, backoff_record: tuple[int, float]) -> None:
+    async def _manage(self, tally: Tally, counts: _PodCounts, backoff_record: tuple[int, float]) -> None:
         """Delete or create pods until the wanted number is active (manageJob)."""
         job, wanted = tally.job, jobstate.wanted_active(tally)
         surplus_pods = (
@@ -201,7 +201,7 @@ class JobController(Controller[str]):
                 pods.append(make_pod(job, index, failures))
         return pods
 
-    async def _create(self, tally: Tally, pods: list[Object], counts: _Counts) -> None:
+    async def _create(self, tally: Tally, pods: list[Object], counts: _PodCounts) -> None:
         metadata = tally.job["metadata"]
         for pod in pods:
             try:
@@ -216,7 +216,7 @@ class JobController(Controller[str]):
             await self._events.write(tally.job, "SuccessfulCreate", f"Created pod: {key[1]}")
             await self.yield_to_loop()
 
-    async def _stop(self, job: Object, pods: list[Object], counts: _Counts, *, untrack: bool) -> None:
+    async def _stop(self, job: Object, pods: list[Object], counts: _PodCounts, *, untrack: bool) -> None:
         """Delete pods; with `untrack` remove their finalizer first, so that they count as neither succeeded nor failed.
 
         `untrack` is for pods that are deleted without an outcome of the Job: suspension, or lower parallelism.
@@ -240,7 +240,7 @@ class JobController(Controller[str]):
             status["startTime"] = rfc3339(now)
             await self._events.write(job, "Resumed", "Job resumed")
 
-    async def _track_status(self, tally: Tally, status: Object, end: Outcome | None) -> None:
+    async def _track_status(self, tally: Tally, status: Object, end: JobOutcome | None) -> None:
         """Write the status, remove the finalizers of the pods that it counts, and write it again with the totals.
 
         That is upstream's trackJobStatusAndRemoveFinalizers.
@@ -273,7 +273,7 @@ class JobController(Controller[str]):
             "jobs", job["metadata"]["namespace"], {**job, "status": status}, subresource="status"
         )
 
-    async def _record_finish(self, job: Object, end: Outcome) -> None:
+    async def _record_finish(self, job: Object, end: JobOutcome) -> None:
         if end.final == "Complete":
             await self._events.write(job, "Completed", "Job completed")
         else:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """Outcome of a Job: `target` is the interim condition, `final` the terminal one, set when no pod terminates."""
 
     target: str
@@ -24,12 +24,12 @@ class Outcome(NamedTuple):
     message: str
 
 
-def _failed(reason: str, message: str) -> Outcome:
-    return Outcome("FailureTarget", "Failed", reason, message)
+def _failed(reason: str, message: str) -> JobOutcome:
+    return JobOutcome("FailureTarget", "Failed", reason, message)
 
 
-def _succeeded(reason: str, message: str) -> Outcome:
-    return Outcome("SuccessCriteriaMet", "Complete", reason, message)
+def _succeeded(reason: str, message: str) -> JobOutcome:
+    return JobOutcome("SuccessCriteriaMet", "Complete", reason, message)
 
 
 COMPLETED = _succeeded("CompletionsReached", "Reached expected number of succeeded pods")
@@ -134,7 +134,7 @@ def _count_failed_indexes(tally: Tally) -> None:
                 tally.delayed_deletions[index] = pod
 
 
-def find_outcome(tally: Tally, now: float) -> Outcome | None:
+def find_outcome(tally: Tally, now: float) -> JobOutcome | None:
     """Return the outcome if it is certain, else None. Completion by count is not considered, see `is_complete`."""
     job, spec = tally.job, tally.job["spec"]
     met = condition(job, "SuccessCriteriaMet")
@@ -155,7 +155,7 @@ def find_outcome(tally: Tally, now: float) -> Outcome | None:
     return _outcome_by_index(tally) if tally.indexed else None
 
 
-def _outcome_by_index(tally: Tally) -> Outcome | None:
+def _outcome_by_index(tally: Tally) -> JobOutcome | None:
     spec = tally.job["spec"]
     if tally.failed_indexes:
         if len(tally.failed_indexes) > spec.get("maxFailedIndexes", spec["completions"]):
@@ -243,7 +243,7 @@ def count_ready(pods: list[Object]) -> int:
     return sum(map(is_ready, pods))
 
 
-def count_ended(tally: Tally, status: Object, end: Outcome | None) -> tuple[Object, list[Object]]:
+def count_ended(tally: Tally, status: Object, end: JobOutcome | None) -> tuple[Object, list[Object]]:
     """Return the `uncountedTerminatedPods` to write first, and the pods to remove finalizers from after that.
 
     Ended pods that lost their finalizer before are moved to the totals of `status`.

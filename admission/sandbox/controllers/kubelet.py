@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import parse_rfc3339, rfc3339
-from admission.sandbox.controllers.base import Controller, condition, is_over
+from admission.sandbox.controllers.base import SimulatedController, condition, is_over
 from admission.sandbox.controllers.fit import allocatable_of, shape_of
 from admission.sandbox.controllers.podlife import exit_code, run_seconds, start_fault, stop_seconds
 from admission.sandbox.controllers.scheduler import is_simulated
@@ -26,7 +26,7 @@ _LOST = 40.0
 _STOPPED, _KILLED, _UNSTARTED = 143, 137, 128
 
 
-class Kubelet(Controller[tuple[str, str]]):
+class Kubelet(SimulatedController[tuple[str, str]]):
     """Keys are the namespace and name of a pod, or an empty namespace and the name of a node."""
 
     plurals = ("nodes", "pods")

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, controller_of, is_ready, owner_reference
+from admission.sandbox.controllers.base import (
+    PARSE_ERRORS,
+    SimulatedController,
+    controller_of,
+    is_ready,
+    owner_reference,
+)
 from admission.sandbox.controllers.templates import template_hash
 
 if TYPE_CHECKING:
@@ -28,7 +34,7 @@ _NAME, _REVISION = f"{_LABEL}name", f"{_LABEL}template-revision-hash"
 _GROUP, _KEY, _WORKER = f"{_LABEL}group-index", f"{_LABEL}group-key", f"{_LABEL}worker-index"
 
 
-class LeaderWorkerSetController(Controller[tuple[str, str]]):
+class LeaderWorkerSetController(SimulatedController[tuple[str, str]]):
     """Keys are namespace and name."""
 
     plurals = ("leaderworkersets", "statefulsets", "pods")

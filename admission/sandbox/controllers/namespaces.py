@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import Controller
+from admission.sandbox.controllers.base import SimulatedController
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -42,7 +42,7 @@ _SUCCESSFUL = (
 )
 
 
-class NamespaceController(Controller[str]):
+class NamespaceController(SimulatedController[str]):
     """Keys are the names of namespaces."""
 
     plurals = ("namespaces",)

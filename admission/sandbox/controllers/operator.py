@@ -15,7 +15,7 @@ from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import (
     PARSE_ERRORS,
-    Controller,
+    SimulatedController,
     controller_of,
     is_over,
     is_ready,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SUSPENDED = Condition("Suspended")
 
 
-class Wanted(NamedTuple):
+class WantedChild(NamedTuple):
     """A child that an operator wants there to be."""
 
     obj: Object
@@ -68,10 +68,10 @@ class Scene(NamedTuple):
         """Its children, without their resources."""
         return [child for _, child in self.there]
 
-    def kept(self) -> Iterator[Wanted]:
+    def kept(self) -> Iterator[WantedChild]:
         """Yield all of its children, of which then none is created, changed or deleted."""
         for plural, child in self.there:
-            yield Wanted(child, plural)
+            yield WantedChild(child, plural)
 
     @property
     def status(self) -> Object:
@@ -96,7 +96,7 @@ class Scene(NamedTuple):
 class Description:
     """What the controller of a kind creates and writes."""
 
-    children: Callable[[Scene], Iterable[Wanted]]
+    children: Callable[[Scene], Iterable[WantedChild]]
     """Returns all children that there are to be now. Others are deleted. Raises Misconfigured if it can read none."""
     status: Callable[[Scene], Object]
     """Returns the new status."""
@@ -112,7 +112,7 @@ class Description:
     """Whether it creates a child beside one that it has deleted and that still ends."""
 
 
-class Operator(Controller[tuple[str, str]]):
+class Operator(SimulatedController[tuple[str, str]]):
     """Operator of one kind; keys are namespace and name of its objects.
 
     Without `end_pods`, as with Argo, pods of a suspended object, or beyond a reduced number, continue to run. Without
@@ -196,7 +196,7 @@ class Operator(Controller[tuple[str, str]]):
             await self.local.update(self._plural, key[0], {**obj, "status": status}, subresource="status")
 
     async def _make(
-        self, namespace: str, obj: Object, wanted: Iterable[Wanted], there: dict[int, tuple[str, Object]]
+        self, namespace: str, obj: Object, wanted: Iterable[WantedChild], there: dict[int, tuple[str, Object]]
     ) -> list[tuple[str, Object]]:
         """Create the children that are missing, and change others; return those that are not wanted."""
         for each in wanted:
@@ -211,7 +211,7 @@ class Operator(Controller[tuple[str, str]]):
                 await self.local.create(each.plural, namespace, {**each.obj, "metadata": metadata})
         return list(there.values())
 
-    def _is(self, wanted: Wanted, plural: str, child: Object) -> bool:
+    def _is(self, wanted: WantedChild, plural: str, child: Object) -> bool:
         """Whether a child is the wanted one. One that its user has deleted is it until it is gone."""
         metadata, own = wanted.obj["metadata"], child["metadata"]
         if plural != wanted.plural or (self._description.replaces_at_once and own["uid"] in self._removed):
@@ -225,7 +225,7 @@ class Operator(Controller[tuple[str, str]]):
         await self.remove(plural, child, propagation=None if plural == "pods" else "Foreground")
 
 
-def pods_by_pod_set(scene: Scene) -> Iterable[Wanted]:
+def pods_by_pod_set(scene: Scene) -> Iterable[WantedChild]:
     """Yield the pods of a kind that Sluice's form of it describes. Raises Misconfigured."""
     if scene.finished:
         yield from scene.kept()
@@ -233,7 +233,7 @@ def pods_by_pod_set(scene: Scene) -> Iterable[Wanted]:
         templates = scene.kind.templates(scene.obj)
         for place, template in zip(scene.kind.places(scene.obj), templates, strict=True):
             for number in range(place.pods):
-                yield Wanted(pod(template, f"{scene.name}-{place.name}-{number}"))
+                yield WantedChild(pod(template, f"{scene.name}-{place.name}-{number}"))
 
 
 def pod(template: Object, name: str, labels: Object | None = None, **more: Any) -> Object:

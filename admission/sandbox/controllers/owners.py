@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 
 from admission.sandbox.apiserver.selectors import matches_label_selector
-from admission.sandbox.controllers.base import Controller, controller_of, owner_reference
+from admission.sandbox.controllers.base import SimulatedController, controller_of, owner_reference
 from admission.sandbox.controllers.events import Recorder
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REFUSED_RETRY = 10.0
 """Sandbox seconds until a creation that the API server rejected is retried."""
 
 
-class OwnerController(Controller[str]):
+class OwnerController(SimulatedController[str]):
     """Keys are the uids of owners. One with a selector claims dependents by it, as upstream's ControllerRefManager.
 
     Dependents that the selector no longer selects are released; orphans that it selects are adopted.

@@ -14,7 +14,13 @@ import orjson
 
 from admission.kinds.dispatched import is_dispatched
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, condition, controller_of, owner_reference
+from admission.sandbox.controllers.base import (
+    PARSE_ERRORS,
+    SimulatedController,
+    condition,
+    controller_of,
+    owner_reference,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +66,7 @@ _RESUMED: Final = {
 }
 
 
-class RayOwnerController(Controller[tuple[str, str]]):
+class RayOwnerController(SimulatedController[tuple[str, str]]):
     """Operator of one of the two kinds; keys are namespace and name of its objects."""
 
     malformed = PARSE_ERRORS

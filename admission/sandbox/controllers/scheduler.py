@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.allocation import Allocation
-from admission.sandbox.controllers.base import Controller, is_over
-from admission.sandbox.controllers.fit import Shape, allocatable_of, fits, matches_node, shape_key, shape_of
+from admission.sandbox.controllers.base import SimulatedController, is_over
+from admission.sandbox.controllers.fit import PodShape, allocatable_of, fits, matches_node, shape_key, shape_of
 from admission.sandbox.controllers.podlife import start_fault
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class _Queue:
     search for one starts at index `start`.
     """
 
-    shape: Shape
+    shape: PodShape
     pods: dict[Key, None] = field(default_factory=dict)
     unreported: list[Key] = field(default_factory=list)
     nodes: list[str] | None = None
     start: int = 0
 
 
-class Scheduler(Controller[str]):
+class PodScheduler(SimulatedController[str]):
     """Its only key is "", a pass over all queues of pending pods, each until its next pod does not fit.
 
     Without any simulated node it does nothing, not even report pods as unschedulable.
@@ -64,7 +64,7 @@ class Scheduler(Controller[str]):
         self._devices = Allocation(local)
         self._nodes: dict[str, Object] = {}
         self._free: dict[str, dict[str, int]] = {}
-        self._placed: dict[str, tuple[str, Shape]] = {}
+        self._placed: dict[str, tuple[str, PodShape]] = {}
         self._queues: dict[bytes, _Queue] = {}
         self._waiting: dict[Key, bytes] = {}
         self._delay = _DELAY * clock.speed
@@ -115,11 +115,11 @@ class Scheduler(Controller[str]):
             self._queues[text].unreported.append(key)
             self.enqueue("", self._delay)
 
-    def _place(self, uid: str, node: str, shape: Shape) -> None:
+    def _place(self, uid: str, node: str, shape: PodShape) -> None:
         self._placed[uid] = (node, shape)
         self._reserve(node, shape, 1)
 
-    def _reserve(self, node: str, shape: Shape, sign: int) -> None:
+    def _reserve(self, node: str, shape: PodShape, sign: int) -> None:
         free = self._free.get(node)
         if free is not None:
             for name, needed in shape.requests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Protocol
 
-from admission.sandbox.controllers.base import Controller
+from admission.sandbox.controllers.base import SimulatedController
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class IssueToken(Protocol):
         """Return token and CA."""
 
 
-class TokenController(Controller[tuple[str, str]]):
+class TokenController(SimulatedController[tuple[str, str]]):
     """Keys are (namespace, name) of Secrets."""
 
     plurals = ("secrets",)

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, controller_of, is_over, is_terminating
+from admission.sandbox.controllers.base import PARSE_ERRORS, SimulatedController, controller_of, is_over, is_terminating
 from admission.sandbox.controllers.owners import REFUSED_RETRY, pod_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OVER: Final = ("Completed", "Failed", "Aborted", "Terminated")
 _DEFAULT_RETRIES: Final = 3
 
 
-class VolcanoController(Controller[tuple[str, str]]):
+class VolcanoController(SimulatedController[tuple[str, str]]):
     """Keys are namespace and name of Volcano Jobs. The sandbox's scheduler binds their pods, once they have no gate."""
 
     plurals = (JOBS, "pods")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.sandbox.apiserver.query import Query
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.auth.users import Authenticator
-    from admission.sandbox.http.faults import Faults
+    from admission.sandbox.http.faults import InjectedFaults
 
 # Events that POST /sandbox/compact keeps for each resource by default, as the watch cache of a real API server would.
 KEPT_BY_COMPACTION = 1000
@@ -44,7 +44,7 @@ class NewUser(BaseModel):
 class Control:
     """Endpoints below /sandbox/, which require administrator rights. `requests` counts requests for API resources."""
 
-    def __init__(self, registry: Registry, authenticator: Authenticator, faults: Faults) -> None:
+    def __init__(self, registry: ObjectRegistry, authenticator: Authenticator, faults: InjectedFaults) -> None:
         self._registry = registry
         self._authenticator = authenticator
         self._faults = faults

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from admission.sandbox.aggregation.aggregator import Aggregator
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
-    from admission.sandbox.apiserver.resources import Resource, Subresource
+    from admission.sandbox.apiserver.registry import ObjectRegistry
+    from admission.sandbox.apiserver.resources import ServedResource, ServedSubresource
 
 VERSION = {
     "major": "1",
@@ -40,7 +40,7 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 class Discovery:
     """Discovery documents of the API server and the extension API servers."""
 
-    def __init__(self, registry: Registry, aggregator: Aggregator) -> None:
+    def __init__(self, registry: ObjectRegistry, aggregator: Aggregator) -> None:
         self._registry = registry
         self._aggregator = aggregator
 
@@ -108,7 +108,7 @@ class Discovery:
         versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in self._versions(group)]
         return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
-    def _members(self, group: str, version: str) -> Iterable[Resource]:
+    def _members(self, group: str, version: str) -> Iterable[ServedResource]:
         found = [resource for (g, v, _), resource in self._registry.resources.items() if (g, v) == (group, version)]
         return sorted(found, key=lambda resource: resource.plural)
 
@@ -192,7 +192,7 @@ def _wants_aggregated(accept: str) -> str:
     return ""
 
 
-def _row(resource: Resource) -> Object:
+def _row(resource: ServedResource) -> Object:
     row: Object = {
         "name": resource.plural,
         "singularName": resource.singular or resource.kind.lower(),
@@ -208,14 +208,14 @@ def _row(resource: Resource) -> Object:
     return row
 
 
-def _sub_row(resource: Resource, sub: Subresource) -> Object:
+def _sub_row(resource: ServedResource, sub: ServedSubresource) -> Object:
     row: Object = {"name": f"{resource.plural}/{sub.name}", "singularName": "", "namespaced": resource.namespaced}
     if sub.group:
         row |= {"group": sub.group, "version": sub.version}
     return {**row, "kind": sub.kind or resource.kind, "verbs": list(sub.verbs)}
 
 
-def _aggregated_row(resource: Resource) -> Object:
+def _aggregated_row(resource: ServedResource) -> Object:
     row: Object = {
         "resource": resource.plural,
         "responseKind": {"group": "", "version": "", "kind": resource.kind},

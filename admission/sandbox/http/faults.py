@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.requests import User
-    from admission.sandbox.apiserver.storage import Event
-    from admission.sandbox.auth.rbac import Attributes
+    from admission.sandbox.apiserver.storage import StorageEvent
+    from admission.sandbox.auth.rbac import RequestAttributes
 
 _REASONS = {
     400: "BadRequest", 404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError",
@@ -72,7 +72,7 @@ class Rule(_Document):
     """For closeWatches: reset the connection instead of ending the response."""
 
 
-class Plan(_Document):
+class FaultPlan(_Document):
     """Body of POST /sandbox/faults."""
 
     seed: int = 0
@@ -90,7 +90,7 @@ class _ActiveRule:
     seen: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """Number of matching requests by verb, group, resource, namespace, name and user."""
 
-    def applies(self, seed: int, attributes: Attributes, user: User) -> bool:
+    def applies(self, seed: int, attributes: RequestAttributes, user: User) -> bool:
         """Draw whether to inject the fault into a request.
 
         The result depends on the seed and on the number of equal requests before, not on other requests in between,
@@ -118,7 +118,7 @@ class _ActiveRule:
         return True
 
 
-class Faults:
+class InjectedFaults:
     """The installed rules; without any, no faults occur."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Faults:
     def install(self, document: Any) -> None:
         """Validate a document (see Plan) and replace all rules by its rules. Raises ApiError (400)."""
         try:
-            plan = Plan.model_validate(document)
+            plan = FaultPlan.model_validate(document)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"]) or "the document"
@@ -157,14 +157,14 @@ class Faults:
         ]  # fmt: skip
         return {"seed": self._seed, "rules": rules}
 
-    def draw(self, does: str, attributes: Attributes, user: User) -> Rule | None:
+    def draw(self, does: str, attributes: RequestAttributes, user: User) -> Rule | None:
         """Return the first rule with the action `does` that applies to the request."""
         for each in self._rules:
             if each.rule.do == does and each.applies(self._seed, attributes, user):
                 return each.rule
         return None
 
-    def for_request(self, request: web.BaseRequest, attributes: Attributes, user: User) -> RequestFaults:
+    def for_request(self, request: web.BaseRequest, attributes: RequestAttributes, user: User) -> RequestFaults:
         """Draw the faults of one request."""
         chosen = [
             each.rule
@@ -177,7 +177,7 @@ class Faults:
         late = [rule for rule, is_first in zip(chosen, is_early, strict=True) if not is_first]
         return RequestFaults(request, early, late, self._removed)
 
-    def for_watch(self, request: web.BaseRequest, attributes: Attributes, user: User) -> WatchFaults:
+    def for_watch(self, request: web.BaseRequest, attributes: RequestAttributes, user: User) -> WatchFaults:
         """Return the faults of one watch, which are drawn while it runs."""
         return WatchFaults(self, request, attributes, user, self.draw("reorder", attributes, user))
 
@@ -213,9 +213,9 @@ class RequestFaults:
 class WatchFaults:
     """Faults of one watch."""
 
-    rules: Faults
+    rules: InjectedFaults
     _request: web.BaseRequest
-    _attributes: Attributes
+    _attributes: RequestAttributes
     _user: User
     _reorder: Rule | None
     """Rule by which the watch reorders events, from its start to its end; None: it does not."""
@@ -250,14 +250,14 @@ class WatchFaults:
         return self.rules.draw(does, self._attributes, self._user)
 
 
-def reordered(events: list[Event]) -> list[Event]:
+def reordered(events: list[StorageEvent]) -> list[StorageEvent]:
     """Shuffle events, but keep the order of each object's events.
 
     The newest stays last: a client that resumes from the last received resourceVersion must not miss any other event.
     """
     *rest, last = events
     draw = random.Random(last.rv)
-    queues: dict[tuple[str, str], list[Event]] = {}
+    queues: dict[tuple[str, str], list[StorageEvent]] = {}
     for event in rest:
         queues.setdefault((event.namespace, event.name), []).append(event)
     order = [key for key, queue in queues.items() for _ in queue]
@@ -280,7 +280,7 @@ async def _inject(rule: Rule, request: web.BaseRequest, removed: asyncio.Event) 
             raise ApiError(rule.code, reason, "an injected fault", details=details, headers=headers)
 
 
-def _matches(match: Match, attributes: Attributes, user: User) -> bool:
+def _matches(match: Match, attributes: RequestAttributes, user: User) -> bool:
     verbs = match.verb + _WRITES if "write" in match.verb else match.verb
     return all(
         not wanted or found in wanted

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.sandbox.apiserver.query import Query
-    from admission.sandbox.apiserver.selectors import Selector
-    from admission.sandbox.apiserver.storage import Collection, Version
+    from admission.sandbox.apiserver.selectors import ObjectSelector
+    from admission.sandbox.apiserver.storage import ObjectVersion, StoredCollection
 
 # Seconds of real time that a request for a future resourceVersion waits before it gets 504, as in kube-apiserver.
 FUTURE_WAIT = 3.0
@@ -31,10 +31,10 @@ _TOO_OLD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One chunk of a list. `token` is its continue token, `remaining` the remainingItemCount or None if unknown."""
 
-    versions: list[Version]
+    versions: list[ObjectVersion]
     rv: int
     token: str = ""
     remaining: int | None = None
@@ -49,7 +49,9 @@ class Page:
         return found
 
 
-async def list_page(collection: Collection, namespace: str | None, selector: Selector, query: Query) -> Page:
+async def list_page(
+    collection: StoredCollection, namespace: str | None, selector: ObjectSelector, query: Query
+) -> ListPage:
     """Return the chunk of objects that a list request selects. Raises ApiError."""
     _check(query)
     limit = max(query.integer("limit") or 0, 0)
@@ -98,7 +100,7 @@ def _version(query: Query) -> int:
     return int(text)
 
 
-async def wait_for(collection: Collection, rv: int) -> None:
+async def wait_for(collection: StoredCollection, rv: int) -> None:
     """Wait FUTURE_WAIT for a resourceVersion in the future. Raises ApiError (504) if it is still not reached."""
     store = collection.store
     if rv <= store.revision:
@@ -116,8 +118,8 @@ async def wait_for(collection: Collection, rv: int) -> None:
 
 
 def _versions(
-    collection: Collection, namespace: str | None, rv: int | None, start: tuple[str, str] | None
-) -> Sequence[Version]:
+    collection: StoredCollection, namespace: str | None, rv: int | None, start: tuple[str, str] | None
+) -> Sequence[ObjectVersion]:
     if rv is None:
         return list(collection.versions(namespace))
     versions = collection.versions_at(rv, namespace)
@@ -128,23 +130,23 @@ def _versions(
     return versions
 
 
-def _key(version: Version) -> tuple[str, str]:
+def _key(version: ObjectVersion) -> tuple[str, str]:
     metadata = version.obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 def _cut(
-    versions: Sequence[Version], first: int, selector: Selector, limit: int, rv: int, namespace: str | None
-) -> Page:
+    versions: Sequence[ObjectVersion], first: int, selector: ObjectSelector, limit: int, rv: int, namespace: str | None
+) -> ListPage:
     end = first + limit if limit else len(versions)
     if selector.is_empty:
         page, rest = list(versions[first:end]), max(len(versions) - end, 0)
-        return Page(page, rv, _encode_token(rv, _key(page[-1]), namespace), rest) if rest else Page(page, rv)
+        return ListPage(page, rv, _encode_token(rv, _key(page[-1]), namespace), rest) if rest else ListPage(page, rv)
     matching = (version for version in islice(versions, first, None) if selector.matches(version.obj))
     page = list(islice(matching, limit or None))
     if next(matching, None) is None:
-        return Page(page, rv)
-    return Page(page, rv, _encode_token(rv, _key(page[-1]), namespace))
+        return ListPage(page, rv)
+    return ListPage(page, rv, _encode_token(rv, _key(page[-1]), namespace))
 
 
 def _encode_token(rv: int, last: tuple[str, str], namespace: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from admission.sandbox.aggregation.backend import Backend
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
 
 _INFO: Final = {"title": "Kubernetes", "version": "v1.36.2"}
 V2: Final = {"swagger": "2.0", "info": _INFO, "paths": {}}
@@ -26,7 +26,7 @@ V2_PROTOBUF_MEDIA: Final = "application/com.github.proto-openapi.spec.v2.v1.0+pr
 """Media type of the response: `@` is not allowed there."""
 
 
-def index(registry: Registry, backends: list[Backend]) -> Object:
+def index(registry: ObjectRegistry, backends: list[Backend]) -> Object:
     """Return the document at /openapi/v3, with links to the documents of extension API servers."""
     places = {_place(group, version) for group, version, _ in registry.resources}
     paths = {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in sorted(places)}
@@ -35,7 +35,7 @@ def index(registry: Registry, backends: list[Backend]) -> Object:
     return {"paths": paths}
 
 
-def document(registry: Registry, group: str, version: str) -> Object:
+def document(registry: ObjectRegistry, group: str, version: str) -> Object:
     """Return the document of one group and version: each kind's patch operation with its parameter fieldValidation."""
     parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
     paths: Object = {}

@@ -17,20 +17,20 @@ from admission.sandbox.apiserver.requests import Call
 from admission.sandbox.apiserver.scale import scale_of, with_scale
 from admission.sandbox.apiserver.selectors import parse_selector
 from admission.sandbox.builtin import pods
-from admission.sandbox.http.listing import Page, list_page, wait_for
+from admission.sandbox.http.listing import ListPage, list_page, wait_for
 from admission.sandbox.http.representation import JSON, Renderer, dump, negotiate
-from admission.sandbox.http.watching import Watch
+from admission.sandbox.http.watching import WatchStream
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.paths import Target
+    from admission.sandbox.apiserver.paths import PathTarget
     from admission.sandbox.apiserver.query import Query
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import DeleteOptions, User
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.storage import Version
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.storage import ObjectVersion
     from admission.sandbox.auth.users import Authenticator
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
@@ -56,8 +56,8 @@ class RequestScope:
     """One request with its resource, target, options and user."""
 
     request: web.BaseRequest
-    resource: Resource
-    target: Target
+    resource: ServedResource
+    target: PathTarget
     query: Query
     user: User
     warnings: list[str]
@@ -77,13 +77,13 @@ class RequestScope:
 class Operations:
     """Handlers for stored resources."""
 
-    def __init__(self, registry: Registry, tokens: Authenticator) -> None:
+    def __init__(self, registry: ObjectRegistry, tokens: Authenticator) -> None:
         self._registry = registry
         self._tokens = tokens
 
     async def run(
-        self, verb: str, request: web.BaseRequest, resource: Resource, target: Target, query: Query, user: User,
-        warnings: list[str],
+        self, verb: str, request: web.BaseRequest, resource: ServedResource, target: PathTarget, query: Query,
+        user: User, warnings: list[str],
     ) -> Answer:  # fmt: skip
         """Run the handler of a verb. Raises ApiError."""
         scope = RequestScope(request, resource, target, query, user, warnings)
@@ -128,7 +128,9 @@ class Operations:
         page = await list_page(self._registry.collection(scope.resource), scope.target.namespace, selector, scope.query)
         return Answer(renderer.page(page), media=negotiate(scope.request.headers.get("Accept", "")).media)
 
-    def watch(self, request: web.BaseRequest, resource: Resource, target: Target, query: Query) -> tuple[Watch, str]:
+    def watch(
+        self, request: web.BaseRequest, resource: ServedResource, target: PathTarget, query: Query
+    ) -> tuple[WatchStream, str]:
         """Return a watch, ready to be served, and its media type. Raises ApiError."""
         wanted = negotiate(request.headers.get("Accept", ""))
         selector = parse_selector(resource, query.get("labelSelector"), query.get("fieldSelector"))
@@ -136,13 +138,13 @@ class Operations:
         if wanted.form or resource.view is not None:
             render = Renderer(resource, wanted, self._registry.clock.now, query.get("includeObject")).event
         collection = self._registry.collection(resource)
-        return Watch(resource, collection, target.namespace, selector, query, render), JSON
+        return WatchStream(resource, collection, target.namespace, selector, query, render), JSON
 
     def _renderer(self, scope: RequestScope) -> Renderer:
         wanted = negotiate(scope.request.headers.get("Accept", ""))
         return Renderer(scope.resource, wanted, self._registry.clock.now, scope.query.get("includeObject"))
 
-    def _answer(self, scope: RequestScope, renderer: Renderer, version: Version, status: int = 200) -> Answer:
+    def _answer(self, scope: RequestScope, renderer: Renderer, version: ObjectVersion, status: int = 200) -> Answer:
         return Answer(renderer.one(version), status, negotiate(scope.request.headers.get("Accept", "")).media)
 
     # ------------------------------------------------------------------ create
@@ -157,7 +159,7 @@ class Operations:
         version = await self._registry.create(stored, scope.namespace, obj, call)
         return self._answer(scope, renderer, version, 201)
 
-    def _stored(self, resource: Resource, obj: Object) -> tuple[Resource, Object]:
+    def _stored(self, resource: ServedResource, obj: Object) -> tuple[ServedResource, Object]:
         """Return the resource under which the object is stored, and the object converted to it."""
         if resource.view is None:
             return resource, obj
@@ -207,7 +209,7 @@ class Operations:
         body = await self._decoded(scope, validation)
         _check_names(scope, body)
 
-        def change(current: Version | None) -> Object:
+        def change(current: ObjectVersion | None) -> Object:
             new = {**body, "metadata": dict(body["metadata"])}
             if current is None:
                 return new
@@ -234,7 +236,7 @@ class Operations:
         struct = scope.resource.schema.struct() if kind == STRATEGIC_PATCH else None
         manager = scope.query.get("fieldManager")
 
-        def change(current: Version | None) -> Object:
+        def change(current: ObjectVersion | None) -> Object:
             assert current is not None
             unknown: list[str] = []
             patched = _patched(current.obj, body, kind, struct)
@@ -252,7 +254,7 @@ class Operations:
         _check_names(scope, body)
         manager, force = scope.query.get("fieldManager"), scope.query.flag("force")
 
-        def change(current: Version | None) -> Object:
+        def change(current: ObjectVersion | None) -> Object:
             return apply_patch(
                 scope.resource, current.obj if current else None, body, manager, self._registry.now(), force=force
             )
@@ -264,7 +266,7 @@ class Operations:
     ) -> Answer:
         view = scope.resource.view
 
-        def converted(current: Version | None) -> Object:
+        def converted(current: ObjectVersion | None) -> Object:
             assert view is not None
             return view.to_storage(change(current.with_object(view.from_storage(current.obj)) if current else None))
 
@@ -276,7 +278,7 @@ class Operations:
         return self._answer(scope, renderer, version, 201 if created else 200)
 
     async def _change_scale(self, scope: RequestScope, call: Call, new_scale: Any) -> Answer:
-        def change(current: Version | None) -> Object:
+        def change(current: ObjectVersion | None) -> Object:
             assert current is not None
             scale = new_scale(scale_of(scope.resource, current.obj))
             return with_scale(scope.resource, current.obj, scale)
@@ -320,7 +322,7 @@ class Operations:
             namespace, name = metadata.get("namespace", ""), metadata["name"]
             await self._registry.delete(scope.resource, namespace, name, options, call, in_bulk=True)
             deleted.append(version)
-        return Answer(renderer.page(Page(deleted, self._registry.store.revision)))
+        return Answer(renderer.page(ListPage(deleted, self._registry.store.revision)))
 
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}

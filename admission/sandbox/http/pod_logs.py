@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.query import Query
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.storage import Collection
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.storage import StoredCollection
     from admission.sandbox.clock import Clock
 
 INTERVAL = 10.0
@@ -28,8 +28,8 @@ INTERVAL = 10.0
 
 async def serve_log(
     request: web.BaseRequest,
-    collection: Collection,
-    resource: Resource,
+    collection: StoredCollection,
+    resource: ServedResource,
     *,
     namespace: str,
     name: str,
@@ -59,7 +59,7 @@ async def serve_log(
 
 async def _follow(
     response: web.StreamResponse,
-    collection: Collection,
+    collection: StoredCollection,
     pod: Object,
     container: Object,
     written: int,

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.storage import Version
-    from admission.sandbox.http.listing import Page
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.storage import ObjectVersion
+    from admission.sandbox.http.listing import ListPage
 
 __all__ = ["JSON", "Renderer", "dump", "negotiate"]
 
@@ -40,19 +40,19 @@ class Renderer:
     `now` returns the time in seconds since the epoch, for ages; `include` is the option includeObject of tables.
     """
 
-    def __init__(self, resource: Resource, wanted: Format, now: Callable[[], float], include: str) -> None:
+    def __init__(self, resource: ServedResource, wanted: Format, now: Callable[[], float], include: str) -> None:
         self._resource = resource
         self._format = wanted
         self._now = now
         self._include = include or "Metadata"
         self._columns_sent = False
 
-    def _converted(self, version: Version) -> Version:
+    def _converted(self, version: ObjectVersion) -> ObjectVersion:
         """Convert the version to the resource's API version, if that is a view."""
         view = self._resource.view
         return version if view is None else version.with_object(view.from_storage(version.obj))
 
-    def one(self, version: Version) -> bytes:
+    def one(self, version: ObjectVersion) -> bytes:
         """Serialise a single object."""
         version = self._converted(version)
         form = self._format.form
@@ -66,7 +66,7 @@ class Renderer:
             raise ApiError(406, "NotAcceptable", text)
         return version.raw() if self._format.media == JSON else self._dump(version.obj)
 
-    def page(self, page: Page) -> bytes:
+    def page(self, page: ListPage) -> bytes:
         """Serialise a list."""
         resource, metadata = self._resource, page.metadata()
         if resource.custom:
@@ -90,12 +90,12 @@ class Renderer:
         start = orjson.dumps(head)[:-1]
         return b"%s,%s]}" % (start, b'"items":[' + b",".join([self._item(version) for version in page.versions]))
 
-    def _item(self, version: Version) -> bytes:
+    def _item(self, version: ObjectVersion) -> bytes:
         """Serialise an object of a list; those of built-in kinds lack kind and apiVersion, their first two fields."""
         raw = version.raw()
         return raw if self._resource.custom else b"{" + raw[self._resource.type_length :]
 
-    def event(self, version: Version) -> bytes:
+    def event(self, version: ObjectVersion) -> bytes:
         """Serialise the object of a watch event. Of a watch's Tables only the first has column definitions."""
         version = self._converted(version)
         form = self._format.form

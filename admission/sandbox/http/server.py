@@ -19,7 +19,7 @@ from admission.sandbox.apiserver.bodies import MAX_BODY_BYTES, decode_object, me
 from admission.sandbox.apiserver.errors import ApiError, no_such_path
 from admission.sandbox.apiserver.query import Query
 from admission.sandbox.auth.impersonation import impersonate
-from admission.sandbox.auth.rbac import Attributes
+from admission.sandbox.auth.rbac import RequestAttributes
 from admission.sandbox.auth.reviews import REVIEWS, Reviews
 from admission.sandbox.http import openapi
 from admission.sandbox.http.control import Control
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from admission.sandbox.aggregation.aggregator import Aggregator
-    from admission.sandbox.apiserver.registry import Registry
+    from admission.sandbox.apiserver.registry import ObjectRegistry
     from admission.sandbox.apiserver.requests import User
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
     from admission.sandbox.auth.rbac import Authorizer
     from admission.sandbox.auth.users import Authenticator
-    from admission.sandbox.http.faults import Faults
+    from admission.sandbox.http.faults import InjectedFaults
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ class RequestInfo:
 
     request: web.BaseRequest
     path: str
-    target: paths.Target | None
+    target: paths.PathTarget | None
     query: Query
-    attributes: Attributes
+    attributes: RequestAttributes
 
     @property
     def verb(self) -> str:
@@ -66,11 +66,11 @@ class Server:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: ObjectRegistry,
         authenticator: Authenticator,
         authorizer: Authorizer,
         aggregator: Aggregator,
-        faults: Faults,
+        faults: InjectedFaults,
     ) -> None:
         self._registry = registry
         self._authenticator = authenticator
@@ -171,7 +171,7 @@ class Server:
             raise no_such_path()
         return web.Response(text=_NOT_FOUND_TEXT, status=404)
 
-    async def _virtual(self, request: web.BaseRequest, target: paths.Target, user: User) -> Answer:
+    async def _virtual(self, request: web.BaseRequest, target: paths.PathTarget, user: User) -> Answer:
         """Serve resources that are not stored: reviews, and the legacy bindings resource. Raises ApiError."""
         if target.version == "v1" and (target.group, target.plural) in REVIEWS:
             if request.method != "POST" or target.name:
@@ -188,7 +188,7 @@ class Server:
     # ------------------------------------------------------------------ watch
 
     async def _watch(
-        self, info: RequestInfo, resource: Resource, target: paths.Target, user: User
+        self, info: RequestInfo, resource: ServedResource, target: paths.PathTarget, user: User
     ) -> web.StreamResponse:
         request = info.request
         watch, media = self._operations.watch(request, resource, target, info.query)
@@ -206,7 +206,7 @@ def _parse(request: web.BaseRequest) -> RequestInfo:
     return RequestInfo(request, request.path, target, query, attributes)
 
 
-def _verb(method: str, target: paths.Target | None, query: Query) -> str:
+def _verb(method: str, target: paths.PathTarget | None, query: Query) -> str:
     """Return the request's verb for authorization; for non-resource paths the lower-case HTTP method."""
     if target is None:
         return method.lower()
@@ -219,17 +219,17 @@ def _verb(method: str, target: paths.Target | None, query: Query) -> str:
     return "watch" if target.watch or query.flag("watch") else "list"
 
 
-def _attributes(verb: str, target: paths.Target | None, path: str, query: Query) -> Attributes:
+def _attributes(verb: str, target: paths.PathTarget | None, path: str, query: Query) -> RequestAttributes:
     if target is None:
-        return Attributes(verb, path=path)
+        return RequestAttributes(verb, path=path)
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     name = unquote(target.name)
     if not name and verb in ("list", "watch", "deletecollection"):
         # A user who may read one object by its name may also list and watch it by the field selector metadata.name.
         name = next(iter(_ONE_NAME.findall(query.get("fieldSelector"))), "")
     if target.plural == "namespaces" and not target.group:
-        return Attributes(verb, target.group, resource, name, name)
-    return Attributes(verb, target.group, resource, target.namespace or "", name)
+        return RequestAttributes(verb, target.group, resource, name, name)
+    return RequestAttributes(verb, target.group, resource, target.namespace or "", name)
 
 
 def _not_allowed() -> ApiError:
@@ -238,7 +238,7 @@ def _not_allowed() -> ApiError:
     )
 
 
-def _check_verb(resource: Resource, target: paths.Target, verb: str, method: str) -> None:
+def _check_verb(resource: ServedResource, target: paths.PathTarget, verb: str, method: str) -> None:
     """Check that the resource supports the verb at this path. Raises ApiError (404, 405)."""
     if target.namespace is not None and not resource.namespaced:
         raise no_such_path()

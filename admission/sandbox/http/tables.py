@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.sandbox.apiserver.objects import Object
-    from admission.sandbox.apiserver.resources import Resource
+    from admission.sandbox.apiserver.resources import ServedResource
 
 _NAME_TEXT = (
     "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
@@ -49,7 +49,7 @@ _GATES_TEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column; `cell` computes its value from an object and the current time in seconds since the epoch."""
 
     name: str
@@ -194,108 +194,110 @@ def _api_available(obj: Object, now: float) -> str:
     return "Unknown"
 
 
-_NAME, _AGE = Column("Name", _field("metadata.name"), _NAME_TEXT), Column("Age", _age, _AGE_TEXT)
-_TEMPLATE = (Column("Containers", _containers("name"), "", 1), Column("Images", _containers("image"), "", 1))
-_COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
+_NAME, _AGE = TableColumn("Name", _field("metadata.name"), _NAME_TEXT), TableColumn("Age", _age, _AGE_TEXT)
+_TEMPLATE = (TableColumn("Containers", _containers("name"), "", 1), TableColumn("Images", _containers("image"), "", 1))
+_COLUMNS: dict[tuple[str, str], tuple[TableColumn, ...]] = {
     ("batch", "jobs"): (
         _NAME,
-        Column("Status", _job_status, "Status of the job."),
-        Column("Completions", _job_completions, (
+        TableColumn("Status", _job_status, "Status of the job."),
+        TableColumn("Completions", _job_completions, (
             "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. "
             "However, it may decrease in reaction to scale down of elastic indexed jobs."
         )),
-        Column("Duration", _job_duration, "Time required to complete the job."),
+        TableColumn("Duration", _job_duration, "Time required to complete the job."),
         _AGE,
-        Column("Containers", _containers("name"), "Names of each container in the template.", 1),
-        Column("Images", _containers("image"), "Images referenced by each container in the template.", 1),
-        Column("Selector", _selector, (
+        TableColumn("Containers", _containers("name"), "Names of each container in the template.", 1),
+        TableColumn("Images", _containers("image"), "Images referenced by each container in the template.", 1),
+        TableColumn("Selector", _selector, (
             "A label query over pods that should match the pod count. Normally, the system sets this field for "
             "you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"
         ), 1),
     ),
     ("", "pods"): (
         _NAME,
-        Column("Ready", _pod_ready, "The aggregate readiness state of this pod for accepting traffic."),
-        Column("Status", _pod_status, "The aggregate status of the containers in this pod."),
-        Column("Restarts", _restarts, (
+        TableColumn("Ready", _pod_ready, "The aggregate readiness state of this pod for accepting traffic."),
+        TableColumn("Status", _pod_status, "The aggregate status of the containers in this pod."),
+        TableColumn("Restarts", _restarts, (
             "The number of times the containers in this pod have been restarted and when the last container in "
             "this pod has restarted."
         )),
         _AGE,
-        Column("IP", _field("status.podIP"), _IP_TEXT, 1),
-        Column("Node", _field("spec.nodeName"), _NODE_TEXT, 1),
-        Column("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, 1),
-        Column("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, 1),
+        TableColumn("IP", _field("status.podIP"), _IP_TEXT, 1),
+        TableColumn("Node", _field("spec.nodeName"), _NODE_TEXT, 1),
+        TableColumn("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, 1),
+        TableColumn("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, 1),
     ),
     ("apps", "deployments"): (
         _NAME,
-        Column("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"),
-        Column("Up-to-date", _count("status.updatedReplicas"), "", 0, "integer"),
-        Column("Available", _count("status.availableReplicas"), "", 0, "integer"),
-        _AGE, *_TEMPLATE, Column("Selector", _selector, "", 1),
+        TableColumn("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"),
+        TableColumn("Up-to-date", _count("status.updatedReplicas"), "", 0, "integer"),
+        TableColumn("Available", _count("status.availableReplicas"), "", 0, "integer"),
+        _AGE, *_TEMPLATE, TableColumn("Selector", _selector, "", 1),
     ),
     ("apps", "replicasets"): (
         _NAME,
-        Column("Desired", _count("spec.replicas"), "", 0, "integer"),
-        Column("Current", _count("status.replicas"), "", 0, "integer"),
-        Column("Ready", _count("status.readyReplicas"), "", 0, "integer"),
-        _AGE, *_TEMPLATE, Column("Selector", _selector, "", 1),
+        TableColumn("Desired", _count("spec.replicas"), "", 0, "integer"),
+        TableColumn("Current", _count("status.replicas"), "", 0, "integer"),
+        TableColumn("Ready", _count("status.readyReplicas"), "", 0, "integer"),
+        _AGE, *_TEMPLATE, TableColumn("Selector", _selector, "", 1),
     ),
     ("apps", "statefulsets"): (
-        _NAME, Column("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"), _AGE, *_TEMPLATE,
+        _NAME, TableColumn("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"), _AGE, *_TEMPLATE,
     ),
     ("apps", "controllerrevisions"): (
-        _NAME, Column("Controller", _controller), Column("Revision", _count("revision"), "", 0, "integer"), _AGE,
+        _NAME, TableColumn("Controller", _controller), TableColumn("Revision", _count("revision"), "", 0, "integer"),
+        _AGE,
     ),
     ("batch", "cronjobs"): (
         _NAME,
-        Column("Schedule", _field("spec.schedule", "")),
-        Column("Timezone", _field("spec.timeZone")),
-        Column("Suspend", lambda obj, now: str(obj["spec"].get("suspend", False))),
-        Column("Active", lambda obj, now: len(obj.get("status", {}).get("active", ())), "", 0, "integer"),
-        Column("Last Schedule", _last_schedule),
+        TableColumn("Schedule", _field("spec.schedule", "")),
+        TableColumn("Timezone", _field("spec.timeZone")),
+        TableColumn("Suspend", lambda obj, now: str(obj["spec"].get("suspend", False))),
+        TableColumn("Active", lambda obj, now: len(obj.get("status", {}).get("active", ())), "", 0, "integer"),
+        TableColumn("Last Schedule", _last_schedule),
         _AGE,
     ),
-    ("", "namespaces"): (_NAME, Column("Status", _field("status.phase"), "The status of the namespace"), _AGE),
+    ("", "namespaces"): (_NAME, TableColumn("Status", _field("status.phase"), "The status of the namespace"), _AGE),
     ("", "nodes"): (
         _NAME,
-        Column("Status", _node_status, "The status of the node"),
-        Column("Roles", lambda obj, now: "<none>", "The roles of the node"),
+        TableColumn("Status", _node_status, "The status of the node"),
+        TableColumn("Roles", lambda obj, now: "<none>", "The roles of the node"),
         _AGE,
-        Column("Version", _field("status.nodeInfo.kubeletVersion", ""), "Kubelet Version reported by the node."),
+        TableColumn("Version", _field("status.nodeInfo.kubeletVersion", ""), "Kubelet Version reported by the node."),
     ),
     ("", "events"): (
-        Column("Last Seen", _last_seen), Column("Type", _field("type", "")), Column("Reason", _field("reason", "")),
-        Column("Object", _event_object), Column("Message", _field("message", "")),
-        Column("Name", _field("metadata.name"), _NAME_TEXT, 1),
+        TableColumn("Last Seen", _last_seen), TableColumn("Type", _field("type", "")),
+        TableColumn("Reason", _field("reason", "")),
+        TableColumn("Object", _event_object), TableColumn("Message", _field("message", "")),
+        TableColumn("Name", _field("metadata.name"), _NAME_TEXT, 1),
     ),
     ("scheduling.k8s.io", "priorityclasses"): (
         _NAME,
-        Column("Value", _field("value", 0), "", 0, "integer"),
-        Column("Global-Default", _field("globalDefault", default=False), "", 0, "boolean"),
+        TableColumn("Value", _field("value", 0), "", 0, "integer"),
+        TableColumn("Global-Default", _field("globalDefault", default=False), "", 0, "boolean"),
         _AGE,
-        Column("PreemptionPolicy", _field("preemptionPolicy", "")),
+        TableColumn("PreemptionPolicy", _field("preemptionPolicy", "")),
     ),
     ("apiregistration.k8s.io", "apiservices"): (
         _NAME,
-        Column("Service", _api_service, "The reference to the service that hosts this API endpoint."),
-        Column("Available", _api_available, "Whether this service is available."),
+        TableColumn("Service", _api_service, "The reference to the service that hosts this API endpoint."),
+        TableColumn("Available", _api_available, "Whether this service is available."),
         _AGE,
     ),
 }  # fmt: skip
 
 
-def columns_of(resource: Resource) -> tuple[Column, ...]:
+def columns_of(resource: ServedResource) -> tuple[TableColumn, ...]:
     """Return the columns of a resource: built-in ones, those of its CustomResourceDefinition, or name and age."""
     if resource.printer_columns:
         return (_NAME, *(_custom_column(column) for column in resource.printer_columns))
     return _COLUMNS.get(resource.key, (_NAME, _AGE))
 
 
-def _custom_column(column: Object) -> Column:
+def _custom_column(column: Object) -> TableColumn:
     path, kind = column["jsonPath"], column["type"]
     text = column.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-    return Column(column["name"], _custom_cell(path, kind), text, column.get("priority", 0), kind)
+    return TableColumn(column["name"], _custom_cell(path, kind), text, column.get("priority", 0), kind)
 
 
 def _custom_cell(path: str, kind: str) -> Callable[[Object, float], Any]:
@@ -311,7 +313,13 @@ def _custom_cell(path: str, kind: str) -> Callable[[Object, float], Any]:
 
 
 def table(
-    resource: Resource, metadata: Object, objects: list[Object], now: float, *, include: str, with_columns: bool = True
+    resource: ServedResource,
+    metadata: Object,
+    objects: list[Object],
+    now: float,
+    *,
+    include: str,
+    with_columns: bool = True,
 ) -> Object:
     """Return a Table of objects; `include`: the part of each object in its row (None, Metadata or Object)."""
     columns = columns_of(resource)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.query import Query
-    from admission.sandbox.apiserver.resources import Resource
-    from admission.sandbox.apiserver.selectors import Selector
-    from admission.sandbox.apiserver.storage import Collection, Event, Version
+    from admission.sandbox.apiserver.resources import ServedResource
+    from admission.sandbox.apiserver.selectors import ObjectSelector
+    from admission.sandbox.apiserver.storage import ObjectVersion, StorageEvent, StoredCollection
     from admission.sandbox.http.faults import WatchFaults
 
 # Seconds of real time without an event after which a bookmark is sent.
@@ -41,17 +41,17 @@ _ZERO: dict[tuple[str, str], Object] = {
 }
 
 
-class Watch:
+class WatchStream:
     """One watch request. Raises ApiError (422, 500) for invalid parameters."""
 
     def __init__(
         self,
-        resource: Resource,
-        collection: Collection,
+        resource: ServedResource,
+        collection: StoredCollection,
         namespace: str | None,
-        selector: Selector,
+        selector: ObjectSelector,
         query: Query,
-        render: Callable[[Version], bytes] | None,
+        render: Callable[[ObjectVersion], bytes] | None,
     ) -> None:
         check_watch(query)
         self._resource = resource
@@ -143,14 +143,14 @@ class Watch:
         if chunks:
             await response.write(b"".join(chunks))
 
-    def _lines(self, events: list[Event]) -> bytes:
+    def _lines(self, events: list[StorageEvent]) -> bytes:
         namespace, plain = self._namespace, self._selector.is_empty and self._render is None
         if plain:
             return b"".join([event.line() for event in events if namespace is None or event.namespace == namespace])
         lines = [self._line(event) for event in events if namespace is None or event.namespace == namespace]
         return b"".join(lines)
 
-    def _line(self, event: Event) -> bytes:
+    def _line(self, event: StorageEvent) -> bytes:
         """Serialise an event for this watch: an object that leaves the selection is DELETED, in its state before.
 
         Empty for an object that was not selected before either.
@@ -168,7 +168,7 @@ class Watch:
                 kind = "ADDED"
         return b'{"type":"%s","object":%s}\n' % (kind.encode(), self._rendered(version))
 
-    def _rendered(self, version: Version) -> bytes:
+    def _rendered(self, version: ObjectVersion) -> bytes:
         return version.raw() if self._render is None else self._render(version)
 
     def _bookmark(self, *, end: bool = False) -> bytes:

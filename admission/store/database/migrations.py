@@ -54,14 +54,14 @@ async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | N
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """One migration: its schema revision, and its title (the docstring of the migration)."""
 
     revision: str
     title: str
 
 
-async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step, ...]]:
+async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[MigrationStep, ...]]:
     """Return the schema revision of the database at `url`, and the steps that `migrate` would run, in order (dry run).
 
     In a downgrade a step has the title of the migration that is reverted. Raises the errors of `migrate`.
@@ -82,7 +82,9 @@ async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step
     if unknown:
         raise SchemaMismatch(f"unknown schema {min(unknown)}: this Sluice knows {min(known)} to {max(known)}")
     low, high = sorted((before or "", target))
-    steps = [Step(number, known[number].strip().rstrip(".")) for number in sorted(known) if low < number <= high]
+    steps = [
+        MigrationStep(number, known[number].strip().rstrip(".")) for number in sorted(known) if low < number <= high
+    ]
     return before, tuple(steps if (before or "") <= target else reversed(steps))
 
 

@@ -49,7 +49,7 @@ class LedgerSum(NamedTuple):
     accounts: AccountSums
 
 
-class Wanted(NamedTuple):
+class SumKey(NamedTuple):
     """What is summed up; equal ones share a computation."""
 
     start: float
@@ -72,14 +72,14 @@ def wanted(
     zone: tzinfo,
     holder: tuple[str, ...],
     where: Mapping[str, Collection[str]],
-) -> Wanted:
+) -> SumKey:
     """Return a key; of `where` it has the filters that make the sum smaller, without a change of what is left."""
     narrowing = ((name, tuple(sorted(values))) for name, values in where.items() if name in QuotaKey._fields)
-    return Wanted(start, end, period, zone, holder, tuple(sorted(narrowing)))
+    return SumKey(start, end, period, zone, holder, tuple(sorted(narrowing)))
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingTimes:
     computation: asyncio.Task[LedgerSum | None]
     user: str
     requests: int = 0
@@ -93,16 +93,16 @@ class LedgerSums:
         self._clock = clock
         self.turn = asyncio.Lock()
         """Held by each computation."""
-        self._waiting: dict[Wanted, _Waiting] = {}
+        self._waiting: dict[SumKey, _WaitingTimes] = {}
         self._seconds = 0.0
         """Duration of the last computation."""
 
-    async def get(self, what: Wanted, *, user: str) -> LedgerSum:
+    async def get(self, what: SumKey, *, user: str) -> LedgerSum:
         """Return a sum whose rows are read after this call. Raises TooManyReports if too many wait, or of the user."""
         one = self._waiting.get(what)
         if one is None:
             self._check(user)
-            one = self._waiting[what] = _Waiting(asyncio.ensure_future(self._compute(what)), user)
+            one = self._waiting[what] = _WaitingTimes(asyncio.ensure_future(self._compute(what)), user)
         one.requests += 1
         try:
             # Shielded: if this request is cancelled, the computation goes on for the others.
@@ -122,7 +122,7 @@ class LedgerSums:
                 retry_after,
             )
 
-    async def _compute(self, what: Wanted) -> LedgerSum | None:
+    async def _compute(self, what: SumKey) -> LedgerSum | None:
         async with self.turn:
             if not self._waiting.pop(what).requests:
                 return None  # all clients have disconnected
@@ -141,7 +141,7 @@ class LedgerSums:
         return LedgerSum(end, pruned_to, accounts)
 
 
-def _sums(held: Sequence[Holding], quotas: Quotas, what: Wanted, end: float) -> AccountSums:
+def _sums(held: Sequence[Holding], quotas: Quotas, what: SumKey, end: float) -> AccountSums:
     if not held:
         return ()
     start, period, zone = what.start, what.period, what.zone

@@ -32,7 +32,7 @@ _QUEUE_COLUMNS: Final = ("namespace", "local_queue", "cluster_queue")
 Labels = dict[str, str]
 
 
-class Lead(NamedTuple):
+class LeadPeriod(NamedTuple):
     """A LocalQueue led to a ClusterQueue from `begins` to `ends` (Unix times, s)."""
 
     namespace: str
@@ -42,7 +42,7 @@ class Lead(NamedTuple):
     ends: float
 
 
-class Event(NamedTuple):
+class QuotaEvent(NamedTuple):
     """A change of a queue object at a time (Unix, s) that charts mark."""
 
     at: float
@@ -70,10 +70,10 @@ class QuotaHistory:
     quotas: Mapping[QuotaKey, QuotaSteps]
     cohort_quotas: Mapping[QuotaKey, QuotaSteps]
     """Those of Cohorts' own; their name is in the place of the ClusterQueue's."""
-    leads: tuple[Lead, ...]
+    leads: tuple[LeadPeriod, ...]
     labels: Mapping[tuple[str, str, str], Labels]
     """By kind, namespace and name of a queue: the labels that it had last."""
-    events: tuple[Event, ...]
+    events: tuple[QuotaEvent, ...]
     """In order of time."""
 
     def label(self, name: str, queue: Mapping[str, str | int], namespaces: Mapping[str, Mapping[str, str]]) -> str:
@@ -115,7 +115,7 @@ class QuotaHistory:
                 before = nominal
         return {resource: [*_sums(by_time)] for resource, by_time in sorted(changes.items())}
 
-    def events_of(self, where: Mapping[str, Collection[str]], start: float, end: float) -> list[Event]:
+    def events_of(self, where: Mapping[str, Collection[str]], start: float, end: float) -> list[QuotaEvent]:
         """Return the events of these queues, `where` as in `nominal_steps`; of LocalQueues if it names such."""
         queues = self._cluster_queues(where, start, end)
         return [
@@ -158,15 +158,15 @@ async def quota_history(database: Database, *, end: float, local_queues: bool) -
     kinds = [ClusterQueue.kind, Cohort.kind, *([LocalQueue.kind] if local_queues else [])]
     async with database.read() as connection:
         found = await connection.execute(statement.where(columns.kind.in_(kinds), columns.at < literal(end, Instant())))
-        versions = [_Version(*row) for row in found]
+        versions = [_QuotaVersion(*row) for row in found]
     return await asyncio.to_thread(_history, versions)
 
 
-def _history(versions: Iterable[_Version]) -> QuotaHistory:
+def _history(versions: Iterable[_QuotaVersion]) -> QuotaHistory:
     quotas: dict[str, dict[QuotaKey, list[tuple[int, int]]]] = {ClusterQueue.kind: {}, Cohort.kind: {}}
-    leads: list[Lead] = []
+    leads: list[LeadPeriod] = []
     labels: dict[tuple[str, str, str], Labels] = {}
-    events: list[Event] = []
+    events: list[QuotaEvent] = []
     states: dict[tuple[str, str, str], _State] = {}
     now = 0.0
     for kind, namespace, name, operation, at, own, content in versions:
@@ -178,18 +178,18 @@ def _history(versions: Iterable[_Version]) -> QuotaHistory:
         for key, (_, nominal) in changes.items():
             quotas[kind].setdefault(key, []).append((usage_rows.micros(now), nominal))
         if before.leads_to:
-            leads.append(Lead(namespace, name, before.leads_to, before.since, now))
+            leads.append(LeadPeriod(namespace, name, before.leads_to, before.since, now))
         events += _events(now, of, before, after, changes)
         states[of] = after
     last = (
-        Lead(namespace, name, state.leads_to, state.since, math.inf)
+        LeadPeriod(namespace, name, state.leads_to, state.since, math.inf)
         for (_, namespace, name), state in states.items()
         if state.leads_to
     )
     return QuotaHistory(quotas[ClusterQueue.kind], quotas[Cohort.kind], (*leads, *last), labels, tuple(events))
 
 
-class _Version(NamedTuple):
+class _QuotaVersion(NamedTuple):
     """A row of `queue_object_versions`."""
 
     kind: str
@@ -228,15 +228,17 @@ def _changes(before: Mapping[QuotaKey, int], after: Mapping[QuotaKey, int]) -> d
 
 def _events(
     at: float, of: tuple[str, str, str], before: _State, after: _State, changes: Mapping[QuotaKey, tuple[int, int]]
-) -> Iterator[Event]:
+) -> Iterator[QuotaEvent]:
     """Yield what a write of a queue object has changed."""
     if not (before.exists and after.exists):
-        yield Event(at, *of, "Created" if after.exists else "Deleted")
+        yield QuotaEvent(at, *of, "Created" if after.exists else "Deleted")
         return
     if changes:
-        yield Event(at, *of, "QuotaChanged", tuple((key.flavor, key.resource, *both) for key, both in changes.items()))
+        yield QuotaEvent(
+            at, *of, "QuotaChanged", tuple((key.flavor, key.resource, *both) for key, both in changes.items())
+        )
     if before.is_stopped != after.is_stopped:
-        yield Event(at, *of, "Stopped" if after.is_stopped else "Resumed")
+        yield QuotaEvent(at, *of, "Stopped" if after.is_stopped else "Resumed")
 
 
 def _sums(changes: Mapping[int, int]) -> Iterator[tuple[float, int]]:

@@ -59,7 +59,7 @@ class Row(NamedTuple):
     """Revision up to which the leader had read queue objects when it decided."""
 
 
-class Version(NamedTuple):
+class RecordVersion(NamedTuple):
     """A version of a ClusterQueue or Cohort. `spec` None: it was deleted."""
 
     revision: int
@@ -78,10 +78,10 @@ class _Change(NamedTuple):
     revision: int
     row: Row | None
     amount: int
-    version: Version | None
+    version: RecordVersion | None
 
 
-def violations(rows: Iterable[Row], versions: Iterable[Version], *, since: float = 0.0) -> Iterator[Violation]:
+def violations(rows: Iterable[Row], versions: Iterable[RecordVersion], *, since: float = 0.0) -> Iterator[Violation]:
     """Yield the violations by admissions that started at `since` or later, in order of revision."""
     rows = list(rows)
     replay = _Replay({(row.quota_key.flavor, row.quota_key.resource) for row in rows})
@@ -97,7 +97,7 @@ def violations(rows: Iterable[Row], versions: Iterable[Version], *, since: float
                 yield violation
 
 
-async def read(connection: AsyncConnection, *, since: float = 0.0) -> tuple[list[Row], list[Version]]:
+async def read(connection: AsyncConnection, *, since: float = 0.0) -> tuple[list[Row], list[RecordVersion]]:
     """Return the ledger rows in force at `since` or later, and all versions of ClusterQueues and Cohorts."""
     columns = admissions.c
     statement = select(
@@ -120,7 +120,7 @@ async def read(connection: AsyncConnection, *, since: float = 0.0) -> tuple[list
         .order_by(written.id)
     )
     versions = [
-        Version(revision, kind, name, None if operation == "delete" else _spec(kind, name, content["spec"]))
+        RecordVersion(revision, kind, name, None if operation == "delete" else _spec(kind, name, content["spec"]))
         for revision, kind, name, operation, content in found
     ]
     return rows, versions
@@ -174,7 +174,7 @@ class _Replay:
             if over > 0 and not self._was_available(quota_key, known):
                 yield Violation(revision, at, quota_key, over, tuple(sorted(uids)))
 
-    def _write(self, version: Version) -> None:
+    def _write(self, version: RecordVersion) -> None:
         self._past.append((version.revision, self._specs))
         self._specs = dict(self._specs)
         key = version.kind, version.name

@@ -22,7 +22,7 @@ from admission.store.workloads.commit import next_revision
 from admission.store.workloads.loading import UNFINISHED
 from admission.store.workloads.places import (
     OrderChange,
-    Place,
+    QueuePlace,
     check_overtakes_no_others,
     check_place,
     cluster_queue_of,
@@ -57,7 +57,7 @@ class OrderFields(TypedDict, total=False):
     """Priority in place of that of its priority class; None: that of the class again."""
     held: bool
     active: bool
-    place: Place | None
+    place: QueuePlace | None
     """Place among the pending workloads of its ClusterQueue; None: its own place again."""
 
 

@@ -32,7 +32,7 @@ _since = func.coalesce(workload_orders.c.rank_at, workloads.c.counts_from, workl
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePlace:
     """A place among a ClusterQueue's pending workloads: directly before one of them, or before all."""
 
     before: str = ""
@@ -63,7 +63,7 @@ async def order_row(connection: AsyncConnection, uid: str) -> Document:
     return nothing | {"workload_uid": uid, "held": False, "author": "", "reason": "", "revision": 0}
 
 
-def check_place(workload: RowMapping, place: Place, *, is_moved: bool) -> None:
+def check_place(workload: RowMapping, place: QueuePlace, *, is_moved: bool) -> None:
     """Raise InvalidObject for a place before the workload itself, or of an admitted workload that is not moved."""
     subject = f'Workload "{workload["name"]}"'
     if place.before == workload["uid"]:
@@ -73,12 +73,12 @@ def check_place(workload: RowMapping, place: Place, *, is_moved: bool) -> None:
         raise InvalidObject([("spec.order", message)], subject=subject)
 
 
-def _title(place: Place) -> str:
+def _title(place: QueuePlace) -> str:
     return f'workload "{place.name}"' if place.name else f"the workload with the uid {place.before}"
 
 
 async def rank_at(
-    connection: AsyncConnection, workload: RowMapping, queue: str | None, place: Place
+    connection: AsyncConnection, workload: RowMapping, queue: str | None, place: QueuePlace
 ) -> tuple[int, float]:
     """Return the rank (priority, since) that gives a workload this place in its ClusterQueue. Raises InvalidObject.
 
@@ -124,7 +124,7 @@ async def cluster_queue_of(connection: AsyncConnection, namespace: str, queue: s
 
 
 async def exchange_places(
-    connection: AsyncConnection, moved: OrderChange, place: Place, cluster_queue: str | None
+    connection: AsyncConnection, moved: OrderChange, place: QueuePlace, cluster_queue: str | None
 ) -> list[OrderChange]:
     """Return the order changes that move a workload by exchanging ranks within its namespace. Raises InvalidObject.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
     from admission.store.records import ClusterNumbers, HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
     from admission.store.workloads.preemptions import EvictedAgain, PreemptionInVain
-    from admission.store.workloads.search import FoundPage, Group, Search
+    from admission.store.workloads.search import FoundPage, Search, WorkloadGroup
     from admission.store.workloads.waiting import WaitingRow, WaitingUser
 
 _MAX_COUNTED = 5_000
@@ -67,7 +67,7 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ColumnFilter:
     """A filter: the value of a column of `COLUMNS` is in a set of values, or (negated) is not."""
 
     COLUMNS: ClassVar[frozenset[str]] = frozenset(_VALUES)
@@ -104,7 +104,7 @@ class _Counts(NamedTuple, Generic[K]):
     numbers: dict[K, QueueStatus]
 
 
-class Workloads:
+class WorkloadQueries:
     """Read access to the workloads in the database."""
 
     def __init__(self, database: Database) -> None:
@@ -118,7 +118,7 @@ class Workloads:
         self,
         *,
         namespace: str | None = None,
-        where: Iterable[Condition] = (),
+        where: Iterable[ColumnFilter] = (),
         limit: int | None = None,
         after: tuple[str, str, str] | None = None,
     ) -> Page:
@@ -161,7 +161,7 @@ class Workloads:
 
         return await self._database.read_sync(query)
 
-    async def uids(self, *, namespace: str | None = None, where: Iterable[Condition] = ()) -> tuple[set[str], int]:
+    async def uids(self, *, namespace: str | None = None, where: Iterable[ColumnFilter] = ()) -> tuple[set[str], int]:
         """Return the uids of the workloads that match all conditions, and the revision at which they were read."""
         wanted = [condition.clause() for condition in where]
         if namespace is not None:
@@ -282,7 +282,7 @@ class Workloads:
         """Return a page of the found workloads, in an order of `search.ORDERS`; see `search.found_page`."""
         return await found_page(self._database, search, order=order, offset=offset, limit=limit)
 
-    async def search_groups(self, search: Search, *, by: str) -> tuple[Group, ...]:
+    async def search_groups(self, search: Search, *, by: str) -> tuple[WorkloadGroup, ...]:
         """Return counts of the found workloads by a field of `search.FIELDS`, the largest group first."""
         return await found_groups(self._database, search, by=by)
 

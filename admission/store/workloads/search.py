@@ -89,7 +89,7 @@ class FoundPage(NamedTuple):
     """Revision of the database at which they were read."""
 
 
-class Group(NamedTuple):
+class WorkloadGroup(NamedTuple):
     """The found workloads with the same value of a field."""
 
     value: str
@@ -121,13 +121,13 @@ async def found_page(database: Database, search: Search, *, order: str, offset: 
     return await database.read_sync(query)
 
 
-async def found_groups(database: Database, search: Search, *, by: str) -> tuple[Group, ...]:
+async def found_groups(database: Database, search: Search, *, by: str) -> tuple[WorkloadGroup, ...]:
     """Return the found workloads grouped by a field of FIELDS, the largest group first."""
 
-    def query(connection: Connection) -> tuple[Group, ...]:
-        groups: dict[str, Group] = {}
+    def query(connection: Connection) -> tuple[WorkloadGroup, ...]:
+        groups: dict[str, WorkloadGroup] = {}
         for name, state, number, oldest in connection.execute(_counted(connection, search, by)):
-            group = groups.get(name, Group(name, {}, None))
+            group = groups.get(name, WorkloadGroup(name, {}, None))
             group.counts[state] = number
             groups[name] = group if oldest is None else group._replace(oldest=oldest)
         return tuple(sorted(groups.values(), key=lambda group: (-sum(group.counts.values()), group.value)))

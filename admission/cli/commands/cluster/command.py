@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.cli.arguments.cluster import ClusterFlags
-from admission.cli.arguments.connection import Connection, connect, uses_kubeconfig
-from admission.cli.arguments.groups import Group
+from admission.cli.arguments.connection import ApiConnection, connect, uses_kubeconfig
+from admission.cli.arguments.groups import CommandGroup
 from admission.cli.commands.cluster.credentials import SECRET, InDirectory, InSecret
 from admission.cli.commands.cluster.there import NAMESPACE
 from admission.cli.configuration.local_file import LocalFile
@@ -43,7 +43,7 @@ class Hub:
 class HubFlags:
     """Options that locate the hub, and the files that its `sluice serve` reads."""
 
-    connection: Connection
+    connection: ApiConnection
     secret: str
     directory: Path | None
 
@@ -112,7 +112,7 @@ def _hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if (hub_kubeconfig or hub_context) and (server or token_file):
             raise click.UsageError("--server and --token-file cannot be used together with --hub-kubeconfig")
-        connection = Connection(server, token_file, ca, hub_kubeconfig, hub_context)
+        connection = ApiConnection(server, token_file, ca, hub_kubeconfig, hub_context)
         return command(*args, hub=HubFlags(connection, secret, directory), **kwargs)
 
     return with_hub
@@ -132,7 +132,7 @@ _namespace = click.option(
 _context = click.option("--context", metavar="NAME", help="Context of that kubeconfig.  [default: the current context]")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Let a cluster join Sluice, so that its Jobs share the quota, or leave it.
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from admission.cli.arguments.job_kinds import known_kinds
 from admission.cli.commands.cluster import there
-from admission.cli.commands.uninstall import Plan, carry_out, is_running, marked_objects, own_objects, plan_lines
+from admission.cli.commands.uninstall import (
+    UninstallPlan,
+    carry_out,
+    is_running,
+    marked_objects,
+    own_objects,
+    plan_lines,
+)
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.client.errors import Conflict, NotFound
@@ -113,7 +120,7 @@ class Leaving:
     async def _take_away(self, client: Client) -> None:
         """Take away the gate, the annotations and what `join` has made, once Sluice has let go of the cluster."""
         await self._until_released(client)
-        plan = Plan(await own_objects(client, self.namespace), await marked_objects(client, known_kinds(), {}))
+        plan = UninstallPlan(await own_objects(client, self.namespace), await marked_objects(client, known_kinds(), {}))
         for line in plan_lines(plan, restore=self.restore, knows_originals=False):
             print_line(f"{self.name}: {line}")
         await carry_out(client, plan, restore=self.restore)

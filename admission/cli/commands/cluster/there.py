@@ -15,7 +15,7 @@ import yaml
 import admission
 from admission.cli.commands.kinds import roles_of_kinds
 from admission.cli.errors import CommandError
-from admission.cluster.desired import Outcome, reconcile
+from admission.cluster.desired import WriteOutcome, reconcile
 from admission.cluster.errors import NotFound
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ async def apply(client: Client, objects: Iterable[Object]) -> AsyncIterator[str]
             continue
         outcome = await reconcile(client, collection(obj), obj)
         changed = "changed" if before else "created"
-        yield f"{title(obj)} {changed if outcome is Outcome.CHANGED else 'unchanged'}"
+        yield f"{title(obj)} {changed if outcome is WriteOutcome.CHANGED else 'unchanged'}"
 
 
 async def token(client: Client, namespace: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.connection import Connection
+from admission.cli.arguments.connection import ApiConnection
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import FilesCommand, read_documents
 from admission.cli.arguments.foreign import is_kueue_configuration
@@ -31,9 +31,9 @@ from admission.model.queues import ClusterQueue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.cli.commands.import_kueue.configuration import Translation
+    from admission.cli.commands.import_kueue.configuration import TranslatedSettings
     from admission.cli.commands.import_kueue.destination import Destination
-    from admission.cli.commands.import_kueue.plan import Entry, Parsed
+    from admission.cli.commands.import_kueue.plan import Parsed, PlanEntry
     from admission.kinds import Kinds
     from admission.model.manifests import Document
 
@@ -110,9 +110,9 @@ def kueue(
     if database.is_set and (server or token_file):
         raise click.UsageError("--database-url cannot be used together with --server and --token-file")
     if server or token_file or os.environ.get("SLUICE_SERVER"):
-        connection = Connection(server, token_file, ca)
+        connection = ApiConnection(server, token_file, ca)
     else:  # Sluice's API is registered in the cluster that runs Kueue
-        connection = Connection(kubeconfig=kubeconfig, context=context)
+        connection = ApiConnection(kubeconfig=kubeconfig, context=context)
 
     documents, translation = _read(paths)
     if translation is not None and not documents:
@@ -154,7 +154,7 @@ def kueue(
     asyncio.run(run())
 
 
-def _read(paths: Sequence[str]) -> tuple[list[Document], Translation | None]:
+def _read(paths: Sequence[str]) -> tuple[list[Document], TranslatedSettings | None]:
     """Return the manifests, and the settings that Kueue's configuration among them becomes. Raises Unreadable."""
     documents = read_documents(paths) if paths else []
     configuration = only_one([document for document in documents if is_kueue_configuration(document.body)])
@@ -162,7 +162,7 @@ def _read(paths: Sequence[str]) -> tuple[list[Document], Translation | None]:
     return rest, None if configuration is None else translate(configuration)
 
 
-def _give_settings(translation: Translation, file: Path | None) -> None:
+def _give_settings(translation: TranslatedSettings, file: Path | None) -> None:
     """Write the settings to a new file, and print what became of Kueue's; without a file, print both as one.
 
     Raises BadFlag if the file exists: it may have other settings.
@@ -201,7 +201,7 @@ def _give_settings_of_cluster(documents: Sequence[Document], file: Path | None) 
     print_line("--config-out FILE writes them as a configuration file of sluice serve")
 
 
-async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destination) -> list[Entry]:
+async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destination) -> list[PlanEntry]:
     """Return the plan: queue objects, then workloads."""
     present = {item.key: item for item in await destination.present()}
     plan = plans.plan_objects(parsed, present)
@@ -217,13 +217,13 @@ async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destina
     )
     if not destination.takes_over:
         workloads = [
-            plans.Entry(Action.SKIP, entry.what, (_NOT_TAKEN_OVER,)) if entry.takeover is not None else entry
+            plans.PlanEntry(Action.SKIP, entry.what, (_NOT_TAKEN_OVER,)) if entry.takeover is not None else entry
             for entry in workloads
         ]
     return plan + workloads
 
 
-async def _carry_out(plan: Sequence[Entry], destination: Destination) -> None:
+async def _carry_out(plan: Sequence[PlanEntry], destination: Destination) -> None:
     """Write the plan. Queue objects come first: the ledger is judged by the quota at the revision of an admission."""
     for entry in plan:
         if entry.item is not None and entry.writes:

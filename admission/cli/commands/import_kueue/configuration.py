@@ -57,7 +57,7 @@ _EXTERNAL: Final = "integrations.externalFrameworks"
 
 
 @dataclass(slots=True)
-class Translation:
+class TranslatedSettings:
     """A configuration of Sluice, and what became of each field of Kueue's."""
 
     source: str
@@ -78,7 +78,7 @@ class Translation:
         return f"{head}{yaml.safe_dump(body, sort_keys=False)}"
 
 
-def translate(document: Document) -> Translation:
+def translate(document: Document) -> TranslatedSettings:
     """Translate Kueue's configuration, which may be in a ConfigMap.
 
     Raises Unreadable for an unknown version, and for invalid values, with the path of each.
@@ -89,10 +89,10 @@ def translate(document: Document) -> Translation:
         given = f"{clean(str(body.get('apiVersion')))} {clean(str(body.get('kind')))}"
         known = " and ".join(f"config.kueue.x-k8s.io/{each}" for each in _VERSIONS)
         raise Unreadable(f"{source}: is {given}; the Configuration of {known} can be imported")
-    translation = Translation(source)
+    translation = TranslatedSettings(source)
     content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind", "metadata")}
     try:
-        _Reader(translation, version).read(content)
+        _SettingsReader(translation, version).read(content)
     except InvalidObject as error:
         raise Unreadable(str(error)) from error
     return translation
@@ -113,10 +113,10 @@ def _configuration(document: Document) -> tuple[str, Mapping[str, Any]]:
     return source, found[0].body
 
 
-class _Reader:
+class _SettingsReader:
     """Reader of one configuration: sorts its fields into what Sluice has, and what it does not have."""
 
-    def __init__(self, translation: Translation, version: str) -> None:
+    def __init__(self, translation: TranslatedSettings, version: str) -> None:
         self._translation = translation
         self._version = version
         self._causes: list[tuple[str, str]] = []

@@ -13,19 +13,19 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.records import Changes, State
 from admission.store.store import Store
-from admission.store.workloads.queries import Condition
+from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from admission.cli.arguments.connection import Connection
+    from admission.cli.arguments.connection import ApiConnection
     from admission.cli.commands.import_kueue.takeover import Takeover
     from admission.client import Sluice
     from admission.model.queues import QueueObject
 
 _HOLDER = "sluice import"
 """Name under which an import is the leader in the database, and the author of revisions."""
-_HOLDS_QUOTA = Condition("state", frozenset({State.ADMITTED.value, State.EVICTING.value}))
+_HOLDS_QUOTA = ColumnFilter("state", frozenset({State.ADMITTED.value, State.EVICTING.value}))
 
 
 class Destination(Protocol):
@@ -129,7 +129,7 @@ class DatabaseDestination:
 
 @asynccontextmanager
 async def open_destination(
-    connection: Connection, database_url: str | None, *, reason: str
+    connection: ApiConnection, database_url: str | None, *, reason: str
 ) -> AsyncIterator[Destination]:
     """Context manager: the database of that URL, or without one the API of `connection`.
 

@@ -49,7 +49,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlanEntry:
     """Entry of the plan: one object, the action for it, and notes on differences from Kueue."""
 
     action: Action
@@ -74,7 +74,7 @@ class Parsed:
     items: list[QueueObject]
     notes: Mapping[tuple[str, str, str], tuple[str, ...]]
     """Notes on differences from Kueue, by key of the object."""
-    skipped: list[Entry]
+    skipped: list[PlanEntry]
 
 
 def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
@@ -83,12 +83,12 @@ def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
     Raises Unreadable with every fault: invalid objects, and those that are defined twice; or for a cycle of Cohorts.
     """
     faults: list[str] = []
-    skipped: list[Entry] = []
+    skipped: list[PlanEntry] = []
     items: dict[tuple[str, str, str], QueueObject] = {}
     notes: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for document in documents:
         if why := _reason_to_skip(document):
-            skipped.append(Entry(Action.SKIP, _title_of(document), (why,)))
+            skipped.append(PlanEntry(Action.SKIP, _title_of(document), (why,)))
             continue
         left_out: list[str] = []
         try:
@@ -111,11 +111,11 @@ def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
     return Parsed(in_dependency_order(items.values()), notes, skipped)
 
 
-def plan_objects(parsed: Parsed, present: Mapping[tuple[str, str, str], QueueObject]) -> list[Entry]:
+def plan_objects(parsed: Parsed, present: Mapping[tuple[str, str, str], QueueObject]) -> list[PlanEntry]:
     """Return the plan for the queue objects, with what is skipped at the end; `present` are Sluice's objects by key."""
     names = {(kind, name) for kind, _, name in (*present, *parsed.notes)}
     entries = [
-        Entry(
+        PlanEntry(
             action_for(item, present.get(item.key)), title(item), parsed.notes[item.key] + _missing(item, names), item
         )
         for item in parsed.items
@@ -170,7 +170,7 @@ def _differences(item: QueueObject) -> tuple[str, ...]:
     return ()
 
 
-def lines(plan: Sequence[Entry]) -> list[str]:
+def lines(plan: Sequence[PlanEntry]) -> list[str]:
     """Return the plan as a table, with the notes of each entry below its row."""
     shown: list[str] = []
     rows = aligned([("ACTION", "OBJECT"), *((entry.action.value, entry.what) for entry in plan)])
@@ -181,7 +181,7 @@ def lines(plan: Sequence[Entry]) -> list[str]:
     return shown
 
 
-def summary(plan: Sequence[Entry], *, done: bool) -> str:
+def summary(plan: Sequence[PlanEntry], *, done: bool) -> str:
     """Return the number of objects for each action, and whether the plan was carried out."""
     counts = Counter(entry.action for entry in plan)
     parts = [f"{counts[each]} {each.value}" for each in Action if counts[each]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from admission.cli.commands.import_kueue.plan import Action, Entry
+from admission.cli.commands.import_kueue.plan import Action, PlanEntry
 from admission.controller.state.context import read
 from admission.controller.state.workload_change import ADMITTED, DEACTIVATED, QUOTA_RESERVED
 from admission.kinds.abilities import restored
@@ -67,7 +67,7 @@ class _Refused(Exception):
 
 def plan_takeovers(
     found: Found, kinds: Kinds, *, queues: Collection[str], known: Mapping[str, bool], now: float
-) -> list[Entry]:
+) -> list[PlanEntry]:
     """Return the plan for all Workloads of Kueue that have not finished, and for running Jobs without one.
 
     `queues` are the names of the ClusterQueues after the import, `known` says of each workload that Sluice has on
@@ -96,12 +96,14 @@ def plan_takeovers(
                 name, document, job, kinds, kind.observe(job), found, conditions, queues=queues, known=known, now=now
             )
         except _Refused as refusal:
-            entry = Entry(Action.SKIP, name, (str(refusal),))
+            entry = PlanEntry(Action.SKIP, name, (str(refusal),))
         entries.append(entry)
     return _once_for_each_job(entries) + list(_stopped(found, kinds, finished, known))
 
 
-def _stopped(found: Found, kinds: Kinds, finished: Mapping[str, bool], known: Mapping[str, bool]) -> Iterator[Entry]:
+def _stopped(
+    found: Found, kinds: Kinds, finished: Mapping[str, bool], known: Mapping[str, bool]
+) -> Iterator[PlanEntry]:
     """Yield an entry for each running Job that no other entry names, and that holds no quota in Sluice.
 
     `finished`: whether all Workloads of a Job have finished, by its uid.
@@ -116,7 +118,7 @@ def _stopped(found: Found, kinds: Kinds, finished: Mapping[str, bool], known: Ma
             continue
         why = "its Workload has finished" if uid in finished else "it has no Workload"
         note = _WITHOUT_QUOTA if uid in known else f"it is running, but {why}: Sluice will stop and queue it"
-        yield Entry(Action.SKIP, f"{kind.kind.lower()}/{observed.key}", (note,))
+        yield PlanEntry(Action.SKIP, f"{kind.kind.lower()}/{observed.key}", (note,))
 
 
 def _kind(kinds: Kinds, reference: Object) -> Kind | None:
@@ -124,7 +126,7 @@ def _kind(kinds: Kinds, reference: Object) -> Kind | None:
     return kinds.get((reference.get("apiVersion") or "").rpartition("/")[0], reference["kind"])
 
 
-def _once_for_each_job(entries: list[Entry]) -> list[Entry]:
+def _once_for_each_job(entries: list[PlanEntry]) -> list[PlanEntry]:
     """Return the plan in which each Job is taken over with its newest Workload only.
 
     An elastic Job of Kueue has two while it is scaled: the new one replaces the other.
@@ -138,7 +140,7 @@ def _once_for_each_job(entries: list[Entry]) -> list[Entry]:
     return [
         entry
         if entry.takeover is None or newest[entry.takeover.record.workload.uid] is entry.takeover
-        else Entry(Action.SKIP, entry.what, ("a newer Workload of the same Job is taken over instead",))
+        else PlanEntry(Action.SKIP, entry.what, ("a newer Workload of the same Job is taken over instead",))
         for entry in entries
     ]
 
@@ -155,12 +157,12 @@ def _entry(
     queues: Collection[str],
     known: Mapping[str, bool],
     now: float,
-) -> Entry:
+) -> PlanEntry:
     """Return the entry for an unfinished Workload. Raises _Refused if its Job cannot be taken over."""
     uid: str = job["metadata"]["uid"]
     if uid in known:  # whatever Kueue's Workload says is older
         is_stopped = not known[uid] and not observed.suspended and observed.finished is None
-        return Entry(Action.SAME, name, (_WITHOUT_QUOTA,) if is_stopped else ())
+        return PlanEntry(Action.SAME, name, (_WITHOUT_QUOTA,) if is_stopped else ())
     status = document.get("status") or {}
     admission, suspended = status.get("admission"), observed.suspended
     if "Admitted" not in conditions and not suspended:
@@ -168,8 +170,8 @@ def _entry(
     if not admission or "QuotaReserved" not in conditions:
         if document["spec"].get("active", True):
             not_imported = [text for field, text in _NOT_IMPORTED.items() if status.get(field)]
-            return Entry(Action.QUEUE, name, (*not_imported, *_gate_notes(job)))
-        return Entry(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kinds, observed, found, now=now))
+            return PlanEntry(Action.QUEUE, name, (*not_imported, *_gate_notes(job)))
+        return PlanEntry(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kinds, observed, found, now=now))
     if admission["clusterQueue"] not in queues:
         raise _Refused(
             f"status.admission.clusterQueue: {admission['clusterQueue']} does not exist; Sluice will stop it: "
@@ -180,7 +182,7 @@ def _entry(
     except (InvalidQuantity, InvalidObject) as error:
         raise _Refused(f"{error}; Sluice will stop and queue it") from error
     notes += _gate_notes(job, takeover.record.original)
-    return Entry(Action.TAKE_OVER, name, tuple(notes), takeover=takeover)
+    return PlanEntry(Action.TAKE_OVER, name, tuple(notes), takeover=takeover)
 
 
 def _gate_notes(job: Object, original: Object | None = None) -> list[str]:

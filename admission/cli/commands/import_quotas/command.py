@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.connection import Connection, connection_options
+from admission.cli.arguments.connection import ApiConnection, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import FilesCommand, filename_option, read_documents
 from admission.cli.arguments.objects import title
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_kueue.destination import open_destination
-from admission.cli.commands.import_kueue.plan import Action, Entry, action_for, lines, summary
+from admission.cli.commands.import_kueue.plan import Action, PlanEntry, action_for, lines, summary
 from admission.cli.commands.import_quotas.notes import (
     CAPACITY_REQUIRED,
     capacity_notes,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.cli.commands.import_quotas.quota_tree import Translation
-    from admission.cli.commands.import_quotas.system import Found, System
+    from admission.cli.commands.import_quotas.system import FoundQuotas, System
     from admission.model.queues import QueueObject
 
 
@@ -63,9 +63,9 @@ def _command(name: str, system: System) -> click.Command:
         output: str | None,
         yes: bool,
         database: DatabaseFlags,
-        connection: Connection,
+        connection: ApiConnection,
     ) -> None:
-        if database.is_set and connection != Connection():
+        if database.is_set and connection != ApiConnection():
             raise click.UsageError(
                 "--database-url cannot be used together with --server, --token-file, --kubeconfig and --context"
             )
@@ -102,7 +102,7 @@ def _help(name: str, system: System) -> str:
     """
 
 
-def _print(found: Found, translation: Translation, output: str) -> None:
+def _print(found: FoundQuotas, translation: Translation, output: str) -> None:
     """Print the manifests as a List, and all notes to standard error."""
     items = [to_manifest(each.item) for each in translation.objects]
     click.echo(serialized({"apiVersion": "v1", "kind": "List", "items": items}, output))
@@ -111,9 +111,9 @@ def _print(found: Found, translation: Translation, output: str) -> None:
 
 async def _import(
     system: System,
-    found: Found,
+    found: FoundQuotas,
     translation: Translation,
-    connection: Connection,
+    connection: ApiConnection,
     database: DatabaseFlags,
     *,
     yes: bool,
@@ -124,7 +124,7 @@ async def _import(
     async with open_destination(connection, url, reason=source) as destination:
         present = {item.key: item for item in await destination.present()}
         plan = [_entry(each.item, each.notes, present) for each in translation.objects]
-        plan += [Entry(Action.SKIP, what, (note,)) for what, note in found.skipped]
+        plan += [PlanEntry(Action.SKIP, what, (note,)) for what, note in found.skipped]
         for text in lines(plan):
             print_line(text)
         missing = capacity_notes(translation)
@@ -138,12 +138,12 @@ async def _import(
         click.echo(summary(plan, done=yes))
 
 
-def _entry(item: QueueObject, notes: Sequence[str], present: Mapping[tuple[str, str, str], QueueObject]) -> Entry:
+def _entry(item: QueueObject, notes: Sequence[str], present: Mapping[tuple[str, str, str], QueueObject]) -> PlanEntry:
     """Return the entry of the plan for a queue object."""
     existing = present.get(item.key)
     if isinstance(item, ResourceFlavor) and existing is not None:  # it has the admin's node labels, the new one none
-        return Entry(Action.SAME, title(existing))
-    return Entry(action_for(item, existing), title(item), tuple(notes), item)
+        return PlanEntry(Action.SAME, title(existing))
+    return PlanEntry(action_for(item, existing), title(item), tuple(notes), item)
 
 
 kai = _command("kai", SYSTEMS["kai"])

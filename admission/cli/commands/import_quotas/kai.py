@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
-from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.cli.commands.import_quotas.system import FoundQuotas, System, objects_of
 from admission.model.quantity import UNLIMITED
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ _NO_EQUIVALENT: Final = {
 """Field of a Queue's spec -> note."""
 
 
-def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> FoundQuotas:
     """Read the Queues; those without a parent get a common top queue, which bounds them by the capacity."""
-    found = Found([])
+    found = FoundQuotas([])
     for fields in objects_of(documents, GROUP, "Queue", found.skipped):
         found.queues.append(_queue(fields, namespaces))
     if found.queues:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.cli.commands.import_quotas.fields import Fields
 from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
-from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.cli.commands.import_quotas.system import FoundQuotas, System, objects_of
 from admission.model.names import is_dns_label
 from admission.model.quantity import format_amount
 from admission.model.text import clean
@@ -37,9 +37,9 @@ _NO_EQUIVALENT: Final = {
 """Label or annotation, without its prefix -> note."""
 
 
-def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> FoundQuotas:
     """Read the ElasticQuotas; those without a parent get Koordinator's root, which bounds them by the capacity."""
-    found = Found([])
+    found = FoundQuotas([])
     for fields in objects_of(documents, GROUP, "ElasticQuota", found.skipped):
         name = fields.object("metadata").text("name")
         if name in _NOT_QUEUES:

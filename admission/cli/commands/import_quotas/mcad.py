@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.cli.commands.import_quotas.quota_tree import RECLAIMS, Queue
-from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.cli.commands.import_quotas.system import FoundQuotas, System, objects_of
 from admission.model.names import is_dns_subdomain
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _NO_EQUIVALENT: Final = {
 """Field -> note."""
 
 
-def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> FoundQuotas:
     """Read the QuotaSubtrees of all trees. Raises InvalidObject."""
-    found = Found([])
+    found = FoundQuotas([])
     nodes: dict[str, list[_Node]] = {}
     for fields in objects_of(documents, GROUP, "QuotaSubtree", found.skipped):
         labels, spec = fields.object("metadata").object("labels"), fields.object("spec")

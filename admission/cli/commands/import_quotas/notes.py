@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.cli.commands.import_quotas.quota_tree import Translation
-    from admission.cli.commands.import_quotas.system import Found
+    from admission.cli.commands.import_quotas.system import FoundQuotas
     from admission.model.queues import QueueObject
 
 CAPACITY_REQUIRED: Final = "nothing was written, because queues could use less than before; use --capacity"
 """Error for a translation with `capacity_notes` that is to be written."""
 
 
-def print_notes(found: Found, translation: Translation, *, of_objects: bool = True) -> None:
+def print_notes(found: FoundQuotas, translation: Translation, *, of_objects: bool = True) -> None:
     """Print all notes to standard error; those on translated objects only with `of_objects`."""
     notes = [f"{title(each.item)}: {note}" for each in translation.objects for note in each.notes if of_objects]
     notes += [f"{what}: {note}" for what, note in found.skipped]

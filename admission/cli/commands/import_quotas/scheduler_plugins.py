@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue
-from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.cli.commands.import_quotas.system import FoundQuotas, System, objects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ _DEFAULT: Final = "default"
 """Name of the LocalQueues: that of Jobs without a queue label, since pods of scheduler-plugins do not name a quota."""
 
 
-def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> FoundQuotas:
     """Read the ElasticQuotas, under a common top queue that bounds them by the capacity. `namespaces` are ignored."""
-    found = Found([])
+    found = FoundQuotas([])
     for fields in objects_of(documents, GROUP, "ElasticQuota", found.skipped):
         metadata, spec = fields.object("metadata"), fields.object("spec")
         namespace = metadata.text("namespace") or _DEFAULT

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundQuotas:
     """Queues found in documents."""
 
     queues: list[Queue]
@@ -38,7 +38,7 @@ class System:
     """The document that is read, for the message that none was found: `Queue of scheduling.volcano.sh`."""
     export_command: str
     """Command that prints the documents of a cluster."""
-    read: Callable[[Iterable[Document], Sequence[str]], Found]
+    read: Callable[[Iterable[Document], Sequence[str]], FoundQuotas]
     """Reads queues from documents, with LocalQueues in these namespaces. Raises InvalidObject."""
 
 

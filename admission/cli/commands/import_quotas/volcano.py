@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue, with_renamed_root
-from admission.cli.commands.import_quotas.system import Found, System, objects_of
+from admission.cli.commands.import_quotas.system import FoundQuotas, System, objects_of
 from admission.model.names import is_dns_subdomain
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ _NO_EQUIVALENT: Final = {
 """Field of a Queue's spec -> note."""
 
 
-def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> FoundQuotas:
     """Read the Queues, with the root and the inner queues that hierarchy annotations imply. Raises InvalidObject."""
-    found = Found([])
+    found = FoundQuotas([])
     implied: dict[str, Queue] = {}
     for fields in objects_of(documents, GROUP, "Queue", found.skipped):
         queue = _queue(fields, namespaces, implied)
@@ -39,7 +39,7 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
     if found.queues and _ROOT not in defined:
         found.queues.insert(0, Queue(_ROOT, 'Queue "root"', is_inner=True))
     found.queues.extend(queue for name, queue in implied.items() if name not in defined)
-    return Found(with_renamed_root(found.queues, "volcano"), found.skipped)
+    return FoundQuotas(with_renamed_root(found.queues, "volcano"), found.skipped)
 
 
 def _queue(fields: Fields, namespaces: Sequence[str], implied: dict[str, Queue]) -> Queue:

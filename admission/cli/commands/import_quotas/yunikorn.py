@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.cli.commands.import_quotas.fields import Fields
 from admission.cli.commands.import_quotas.quota_tree import RECLAIMS, Queue, with_renamed_root
-from admission.cli.commands.import_quotas.system import Found, System
+from admission.cli.commands.import_quotas.system import FoundQuotas, System
 from admission.model.errors import InvalidObject
 from admission.model.names import is_dns_subdomain
 from admission.model.reading import parse_documents
@@ -52,9 +52,9 @@ _NO_EQUIVALENT_IN_PROPERTIES: Final = {
 """Property of a queue -> note."""
 
 
-def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> FoundQuotas:
     """Read the queues of the partition `default`. Raises InvalidObject."""
-    found = Found([])
+    found = FoundQuotas([])
     for source, body in _configurations(documents, found.skipped):
         configuration = Fields(body, subject=source)
         for partition in configuration.objects("partitions"):
@@ -66,7 +66,7 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
             top = partition.objects("queues")
             notes = (*partition.unread(_NO_EQUIVALENT_IN_PARTITION), *configuration.unread({}, ignored=("checksum",)))
             found.queues.extend(_tree(top, f"{source}: {partition.at('queues')}", namespaces, notes))
-    return Found(with_renamed_root(found.queues, "yunikorn"), found.skipped)
+    return FoundQuotas(with_renamed_root(found.queues, "yunikorn"), found.skipped)
 
 
 def _configurations(
