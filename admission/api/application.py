@@ -34,6 +34,7 @@ from admission.api.resources.cancellations import Cancellations
 from admission.api.resources.cluster_report import ClusterReports
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
+from admission.api.resources.cost_report import CostReports
 from admission.api.resources.drain_report import DrainReports
 from admission.api.resources.dry_run import Previews
 from admission.api.resources.explaining_engine import Engines, NoController
@@ -164,7 +165,8 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
-    _add_reports(app, UsageReports(store, views), views, attention)
+    reports = UsageReports(store, views)
+    _add_reports(app, reports, CostReports(store, reports), views, attention)
     app.router.add_get(f"{PREFIX}/reports/fairness", FairnessReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/objectives", ObjectiveReports(store).get)
     app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
@@ -222,8 +224,12 @@ def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: 
     app.router.add_post(FINISH, sign_in.finish)
 
 
-def _add_reports(app: web.Application, reports: UsageReports, views: ClusterViews, attention: AttentionReport) -> None:
+def _add_reports(
+    app: web.Application, reports: UsageReports, costs: CostReports, views: ClusterViews, attention: AttentionReport
+) -> None:
     app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
+    for path in (f"{PREFIX}/reports/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
+        app.router.add_get(path, costs.get)
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
     app.router.add_get(f"{PREFIX}/reports/node", reports.node)

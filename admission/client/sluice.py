@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Cohort,
         Drain,
         LocalQueue,
+        PriceBook,
         ProvisioningRequestConfig,
         QueueObject,
         Reservation,
@@ -208,6 +209,11 @@ class Sluice:
     def user_limits(self) -> Collection[UserLimit]:
         """UserLimits, what one person may have running and waiting."""
         return self._of_kind("UserLimit")
+
+    @property
+    def price_books(self) -> Collection[PriceBook]:
+        """PriceBooks, prices of resources for statements of cost."""
+        return self._of_kind("PriceBook")
 
     @property
     def workloads(self) -> Workloads:

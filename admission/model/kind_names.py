@@ -28,10 +28,11 @@ BUDGET: Final = KindNames("Budget", "budgets", ("bud",))
 RESERVATION: Final = KindNames("Reservation", "reservations", ("resv",))
 DRAIN: Final = KindNames("Drain", "drains", ())
 USER_LIMIT: Final = KindNames("UserLimit", "userlimits", ("ul",))
+PRICE_BOOK: Final = KindNames("PriceBook", "pricebooks", ("pb",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, DRAIN, USER_LIMIT, SUBSCRIPTION, CLUSTER,
+    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, DRAIN, USER_LIMIT, PRICE_BOOK, SUBSCRIPTION, CLUSTER,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

@@ -28,6 +28,7 @@ from admission.model.calendars import Calendar
 from admission.model.clusters import ClusterSpec
 from admission.model.drains import DrainSpec
 from admission.model.durations import PositiveDuration, parse_duration
+from admission.model.price_books import PriceBookSpec
 from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSpec
 from admission.model.quantity import amount
 from admission.model.quotas import (
@@ -698,6 +699,16 @@ class UserLimit(_Named):
     """Who may have how much."""
 
 
+class PriceBook(_Named):
+    """Prices of resources, for statements of cost. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.PRICE_BOOK
+    references = (Reference("ResourceFlavor", "spec.prices[].flavor", needed=False),)
+
+    spec: PriceBookSpec
+    """The prices."""
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -754,6 +765,7 @@ QueueObject: TypeAlias = (
     | Reservation
     | Drain
     | UserLimit
+    | PriceBook
     | Subscription
     | Cluster
 )
@@ -771,6 +783,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Reservation,
     Drain,
     UserLimit,
+    PriceBook,
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""

@@ -64,6 +64,10 @@ def user_limit(name: str, running: int, **spec: Any) -> dict[str, Any]:
     return manifest("UserLimit", name, spec={"running": running, **spec})
 
 
+def price_book(name: str, *prices: dict[str, Any]) -> dict[str, Any]:
+    return manifest("PriceBook", name, spec={"currency": "EUR", "prices": [*prices]})
+
+
 def drain(name: str, *nodes: str) -> dict[str, Any]:
     spec = {"nodes": [*nodes], "flavors": ["a100"], "deadline": "2030-12-01T18:00:00Z", "reason": "fans"}
     return manifest("Drain", name, spec=spec)

@@ -20,7 +20,7 @@ async def test_discovery_lists_every_resource_with_its_verbs_and_scope(api):
     assert {name for name in by_name if "/" not in name} == {
         "admissionchecks", "auditrecords", "audits", "budgets", "clusterqueues", "clusters", "cohorts", "drains",
         "localqueues",
-        "provisioningrequestconfigs", "reports", "reservations", "resourceflavors",
+        "pricebooks", "provisioningrequestconfigs", "reports", "reservations", "resourceflavors",
         "subscriptions", "topologies", "userlimits", "whatifs", "workloadpriorityclasses", "workloads",
     }  # fmt: skip
     assert by_name["workloads"]["verbs"] == ["get", "list", "patch", "watch"]

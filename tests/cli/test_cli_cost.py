@@ -1,70 +1,153 @@
-"""`sluice report cost`: what usage costs by a price book, with prices that change from a day on."""
+"""`sluice report cost`: what usage costs by a PriceBook, with prices that change from a day on."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from datetime import date
-from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from admission.cli.output.prices import PriceBook, PriceItem, statement
-from admission.client.answers import UsageRow
+from admission.api.resources.cost_report import statement
+from admission.model.manifests import parse_manifest
+from admission.model.price_books import PriceBookSpec
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit_log import Author
+from admission.store.ledger.usage_reports import UsageRow
+from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+
+if TYPE_CHECKING:
+    from command_runner import Sluice
+    from conftest import Clock
+
+    from admission.store.store import Store
 
 GPU = "nvidia.com/gpu"
-BOOK = """
-currency: EUR
-prices:
-- {flavor: h100, resource: nvidia.com/gpu, perHour: 3}
-- {flavor: h100, resource: nvidia.com/gpu, perHour: 4, from: "2026-11-15"}
-- {resource: nvidia.com/gpu, perHour: 1}
-- {resource: cpu, perHour: 0.05}
-"""
+HOUR = 3600.0
+NOON = 1_781_524_800.0
+"""2026-06-15T12:00:00Z."""
+PRICES = [
+    {"flavor": "h100", "resource": GPU, "perHour": 3},
+    {"flavor": "h100", "resource": GPU, "perHour": "4.50", "from": "2026-06-16"},
+    {"resource": GPU, "perHour": 1, "from": "2026-06-20"},
+]
 
 
-def book(*prices) -> PriceBook:
-    return PriceBook.model_validate({"currency": "EUR", "prices": list(prices)})
-
-
-def row(day: str, hours: float, *, flavor: str = "h100", resource: str = GPU, namespace: str = "a") -> UsageRow:
-    keys = {"namespace": namespace, "flavor": flavor, "period": day}
-    return UsageRow(keys, resource, hours * 3600, hours * 3600, 0.0)
+def book(*prices: dict[str, Any]) -> PriceBookSpec:
+    return PriceBookSpec.model_validate({"currency": "EUR", "prices": [*prices]}, by_alias=True)
 
 
 def test_newest_price_of_the_flavor_holds_from_its_day_on():
-    found = book(
-        {"flavor": "h100", "resource": GPU, "perHour": 3},
-        {"flavor": "h100", "resource": GPU, "perHour": "4", "from": "2026-11-15"},
-        {"resource": GPU, "perHour": 1, "from": "2026-11-20"},
-        {"resource": "cpu", "perHour": 0.05},
-    )
-    assert found.price("h100", GPU, date(2026, 11, 14)) == 3
-    assert found.price("h100", GPU, date(2026, 11, 21)) == 4
-    assert found.price("spot", GPU, date(2026, 11, 21)) == 1
-    assert found.price("spot", GPU, date(2026, 11, 19)) is None
-    rows = [row("2026-11-14", 2), row("2026-11-15", 2), row("2026-12-01", 1), row("2026-11-01", 1, flavor="spot")]
-    assert statement([*rows, row("2026-11-30", 100, resource="cpu", namespace="b")], found) == [
-        PriceItem("2026-11", ("a",), "h100", GPU, rows[0].unit, 4.0, Decimal("14.0")),
-        PriceItem("2026-11", ("a",), "spot", GPU, rows[0].unit, 1.0, None),
-        PriceItem("2026-11", ("b",), "h100", "cpu", "core-hours", 100.0, Decimal("5.000")),
-        PriceItem("2026-12", ("a",), "h100", GPU, rows[0].unit, 1.0, Decimal("4.0")),
+    found = book(*PRICES)
+
+    def price(flavor: str, day: int) -> str | None:
+        held = found.price(flavor, GPU, date(2026, 6, day))
+        return None if held is None else held.per_hour
+
+    assert [price("h100", day) for day in (15, 16, 21)] == ["3", "4.50", "4.50"]
+    assert [price("spot", day) for day in (19, 20)] == [None, "1"]
+
+
+def test_statement_has_a_line_for_each_month_group_resource_and_price():
+    def row(day: str, hours: float, flavor: str = "h100", namespace: str = "a") -> UsageRow:
+        group = {"period": day, "namespace": namespace, "flavor": flavor, "resource": GPU}
+        return UsageRow(group, hours * HOUR, 0.0)
+
+    rows = [row("2026-06-15", 2), row("2026-06-16", 2), row("2026-06-18", 1), row("2026-07-01", 1, namespace="b")]
+    lines = [
+        [line[name] for name in ("month", "from", "to", "namespace", "flavor", "hours", "perHour", "cost")]
+        for line in statement([*rows, row("2026-06-01", 1, flavor="spot")], book(*PRICES))
+    ]
+    assert lines == [
+        ["2026-06", "2026-06-15", "2026-06-15", "a", "h100", 2.0, "3", "6.000000"],
+        ["2026-06", "2026-06-16", "2026-06-18", "a", "h100", 3.0, "4.50", "13.500000"],
+        ["2026-06", "2026-06-01", "2026-06-01", "a", "spot", 1.0, None, None],
+        ["2026-07", "2026-07-01", "2026-07-01", "b", "h100", 1.0, "4.50", "4.500000"],
     ]
 
 
-async def test_statement_of_a_month_without_usage_is_empty_and_faults_are_named(sluice, tmp_path):
-    file = tmp_path / "prices.yaml"
-    file.write_text(BOOK)
-    done = await sluice("report", "cost", "--prices", str(file), "--month", "2024-02", "-o", "csv")
-    assert (done.exit_code, done.stdout) == (0, "month,flavor,resource,unit,hours,cost,currency\n"), done.stderr
-    file.write_text("currency: EUR\nprices: [{resource: cpu, perHour: -1}]")
-    done = await sluice("report", "cost", "--prices", str(file))
-    assert done.exit_code == 1
-    assert "prices.0.perHour" in done.stderr
+@pytest.fixture
+async def used(store: Store, clock: Clock) -> None:
+    clock.now = NOON
+    epoch = await store.lead("test")
+    pods = (PodSet("main", 1, {GPU: 2, "cpu": 4000}),)
+    workload = Workload("1", "team-a", "train", "main", 0, NOON, pods, user="ada")
+    flavors = {GPU: "h100", "cpu": "h100"}
+    holds = Admission("cq", (PodSetAssignment("main", flavors, {GPU: 2, "cpu": 4000}, 1),))
+    record = WorkloadRecord(workload, State.FINISHED, NOON, finished_at=NOON + 24 * HOUR)
+    await store.commit(Changes(workloads=(record,), opened=(Opened(workload, holds, NOON),)), epoch=epoch)
+    await store.commit(Changes(closed=(Closed("1", NOON + 24 * HOUR, "Finished"),)), epoch=epoch)
+    clock.now = NOON + 30 * 24 * HOUR
 
 
-@pytest.mark.parametrize("text", ["", "[", "currency: EUR", "prices: []"])
-async def test_file_that_is_no_price_book_is_refused(sluice, tmp_path, text):
-    file = tmp_path / "prices.yaml"
-    file.write_text(text)
-    done = await sluice("report", "cost", "--prices", str(file))
-    assert done.exit_code == 1
-    assert "prices.yaml" in done.stderr
+async def add_book(store: Store, name: str, *prices: dict[str, Any]) -> None:
+    spec = {"currency": "EUR", "provider": "IT", "prices": [*prices]}
+    manifest = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": name}, "spec": spec}
+    await store.queues.create(parse_manifest(manifest), author=Author("ada"))
+
+
+@pytest.mark.usefixtures("used")
+async def test_month_of_a_team_is_priced_by_the_only_book(sluice: Sluice, store: Store):
+    none = await sluice("report", "cost", "--month", "2026-06")
+    assert (none.exit_code, "there is no PriceBook" in none.stderr) == (1, True)
+    await add_book(store, "prices", *PRICES)
+    done = await sluice("report", "cost", "--month", "2026-06")
+    assert done.exit_code == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["MONTH", "NAMESPACE", "FLAVOR", "RESOURCE", "UNIT", "HOURS", "PERHOUR", "COST", "CURRENCY"],
+        ["2026-06", "team-a", "h100", "cpu", "core-hours", "96.000", "EUR"],
+        ["2026-06", "team-a", "h100", GPU, "hours", "24.000", "3", "72.00", "EUR"],
+        ["2026-06", "team-a", "h100", GPU, "hours", "24.000", "4.50", "108.00", "EUR"],
+        ["TOTAL", "180.00", "EUR"],
+    ]
+    assert "there is no price for cpu of h100" in done.stderr
+    report = json.loads((await sluice("report", "cost", "--month", "2026-06", "-n", "team-b", "-o", "json")).stdout)
+    assert (report["items"], report["currency"]) == ([], "EUR")
+
+
+@pytest.mark.usefixtures("used")
+async def test_focus_has_its_columns_and_leaves_out_what_has_no_price(sluice: Sluice, store: Store):
+    await add_book(store, "prices", *PRICES)
+    zone = ("--timezone", "Europe/Berlin")
+    done = await sluice("report", "cost", "--month", "2026-06", "--by", "namespace,user", *zone, "-o", "focus")
+    first, second = csv.DictReader(io.StringIO(done.stdout))
+    assert (first["BilledCost"], second["BilledCost"]) == ("60.000000", "126.000000")  # 10 and 14 of 24 hours
+    assert first["ListCost"] == first["EffectiveCost"] == first["ContractedCost"] == first["BilledCost"]
+    expected = {
+        "BillingAccountId": "prices", "BillingCurrency": "EUR", "BillingPeriodStart": "2026-05-31T22:00:00Z",
+        "BillingPeriodEnd": "2026-06-30T22:00:00Z", "ChargePeriodStart": "2026-06-14T22:00:00Z",
+        "ChargePeriodEnd": "2026-06-15T22:00:00Z", "ChargeCategory": "Usage", "ChargeClass": "",
+        "PricingQuantity": "20.0", "PricingUnit": "Hours", "ListUnitPrice": "3", "ProviderName": "IT",
+        "SkuId": f"h100/{GPU}", "SubAccountId": "team-a/ada", "Tags": "{}",
+    }  # fmt: skip
+    assert {name: first[name] for name in expected} == expected
+    assert second["SkuPriceId"] == f"h100/{GPU}@2026-06-16"
+
+
+@pytest.mark.usefixtures("used")
+async def test_several_books_need_a_name_or_a_default(sluice: Sluice, store: Store):
+    await add_book(store, "a", *PRICES)
+    await add_book(store, "b", {"resource": GPU, "perHour": 100})
+    done = await sluice("report", "cost", "--month", "2026-06")
+    assert (done.exit_code, "give one of a, b" in done.stderr) == (1, True)
+    done = await sluice("report", "cost", "--month", "2026-06", "--book", "b", "-o", "csv")
+    assert done.stdout.splitlines()[-1] == f"2026-06,team-a,h100,{GPU},hours,48.000,100,4800.00,EUR"
+    await add_book(store, "default", {"resource": GPU, "perHour": 2})
+    assert "96.00" in (await sluice("report", "cost", "--month", "2026-06")).stdout
+    done = await sluice("report", "cost", "--book", "none")
+    assert (done.exit_code, 'there is no PriceBook "none"' in done.stderr) == (1, True)
+    done = await sluice("report", "cost", "--by", "kind")
+    assert "cost cannot be grouped by kind" in done.stderr
+
+
+@pytest.mark.parametrize("price", [-1, "NaN", "x", True, 10**13, "0.0000000000001"])
+async def test_wrong_prices_are_refused_with_their_path(sluice: Sluice, tmp_path: Any, price: object):
+    file = tmp_path / "prices.json"
+    spec = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": price}]}
+    manifest = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "p"}, "spec": spec}
+    file.write_text(json.dumps(manifest))
+    done = await sluice("apply", "-f", str(file))
+    assert done.exit_code == 2
+    assert "spec.prices[0].perHour" in done.stderr

@@ -33,6 +33,7 @@ DONE = {
     "report node": "report node node-1",
     "report objectives": "report objectives",
     "report fairness": "report fairness",
+    "report cost": "report cost -o json",
     "export": "export --as sluice",
     "apply": "apply -f queues.yaml",
     "create clusterqueue": "create cq new",
@@ -78,7 +79,6 @@ ELSEWHERE = {
     ),
     "audit": "tests/cli/test_cli_audit.py",
     "whatif": "tests/cli/test_whatif.py",
-    "report cost": "tests/cli/test_cli_cost.py",
     **dict.fromkeys(("drain node", "drain flavor"), "tests/cli/test_cli_drain.py"),
     **dict.fromkeys(("cluster join", "cluster leave"), "tests/cli/test_cluster_join.py"),
     "import": "tests/store/test_store_dump.py, tests/cli/test_disaster_recovery.py",
@@ -149,7 +149,7 @@ UNREACHABLE = DONE | {
 }
 OFFLINE = {
     *("serve", "webhook", "sandbox", "demo", "simulate", "completion", "version", "kinds check", "kinds rbac"),
-    *("config example", "config show", "config check", "report cost"),
+    *("config example", "config show", "config check"),
     *(name for name in ELSEWHERE if name.startswith("import ") and name != "import kueue"),
 }
 """Commands that send no request, wait for their server, or read files first."""

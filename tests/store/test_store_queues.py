@@ -31,6 +31,7 @@ from admission.model.queues import (
     Cohort,
     Drain,
     LocalQueue,
+    PriceBook,
     ProvisioningRequestConfig,
     Reservation,
     ResourceFlavor,
@@ -109,6 +110,13 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
             "resources": {"cpu": "4"},
         },
     })  # fmt: skip
+    prices = PriceBook.model_validate({
+        "metadata": {"name": "p"},
+        "spec": {
+            "currency": "EUR", "provider": "IT",
+            "prices": [{"flavor": "a100", "resource": "cpu", "perHour": 0.5, "from": "2026-07-01"}],
+        },
+    })  # fmt: skip
     other = Cluster.model_validate({
         "metadata": {"name": "b", "labels": {"region": "eu"}},
         "spec": {
@@ -129,6 +137,7 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         kept,
         away,
         most,
+        prices,
         told,
     )
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)

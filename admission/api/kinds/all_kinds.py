@@ -20,6 +20,7 @@ from admission.api.kinds.user_limits import USER_LIMIT
 from admission.model.queues import (
     AdmissionCheck,
     Drain,
+    PriceBook,
     ProvisioningRequestConfig,
     ResourceFlavor,
     Topology,
@@ -57,6 +58,27 @@ DRAIN: Final = ObjectKind(
     warnings=_drain_warnings,
 )
 
+
+def _prices(document: Document, now: float) -> object:
+    del now
+    return len(document["spec"]["prices"])
+
+
+async def _price_warnings(store: Store, written: PriceBook, context: WarningContext) -> list[str]:
+    del context
+    known = (await store.queues.names(ResourceFlavor.kind))[ResourceFlavor.kind]
+    priced = {each.flavor for each in written.spec.prices} - {""}
+    return [f"there is no ResourceFlavor {name}" for name in sorted(priced) if name not in known]
+
+
+PRICE_BOOK: Final = ObjectKind(
+    PriceBook,
+    columns=(
+        Column("Currency", at("spec", "currency"), "The currency of its prices"),
+        Column("Prices", _prices, "Number of prices", "integer"),
+    ),
+    warnings=_price_warnings,
+)
 
 PROVISIONING_REQUEST_CONFIG: Final = ObjectKind(
     ProvisioningRequestConfig,
@@ -144,6 +166,7 @@ KINDS: Final = MappingProxyType(
             RESERVATION,
             DRAIN,
             USER_LIMIT,
+            PRICE_BOOK,
             SUBSCRIPTION,
             CLUSTER,
         )

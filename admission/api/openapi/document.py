@@ -17,6 +17,7 @@ from admission.api.registry import (
     AUDIT_RECORDS,
     AUDITS,
     CLUSTER_REPORT,
+    COST_REPORT,
     DRAIN_REPORT,
     FAIRNESS_REPORT,
     GROUP,
@@ -46,6 +47,7 @@ _YEAR: Final = 365 * 86400
 
 _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "Whether the watch sends BOOKMARK events with the current resourceVersion."),
+    "book": ("string", "The PriceBook; default: the only one, or the one with the name default."),
     "by": ("string", "Fields to group the report by, separated by commas: queue, user, label:cost-center, ..."),
     "cohort": ("string", "Only what concerns the ClusterQueues in this Cohort."),
     "cluster": ("string", "Only usage of workloads in this cluster."),
@@ -189,6 +191,10 @@ def describe() -> Document:
     objectives = _operation("get", OBJECTIVE_REPORT, ref(f"{OWN}{OBJECTIVE_REPORT}"), None)
     objectives["parameters"] = _query(("clusterqueue", "timezone", "weeks"))
     _add(paths, f"{REPORTS.collection()}/objectives", "get", objectives)
+    cost = _operation("get", COST_REPORT, ref(f"{OWN}{COST_REPORT}"), None)
+    cost["parameters"] = _query(("book", "by", "from", "to", "month", "quarter", "timezone", *filters))
+    for path in (f"{REPORTS.collection()}/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
+        _add(paths, path, "get", cost)
     fairness = _operation("get", FAIRNESS_REPORT, ref(f"{OWN}{FAIRNESS_REPORT}"), None)
     fairness["parameters"] = _query(("cohort", "from", "to", "month", "quarter", "timezone"))
     _add(paths, f"{REPORTS.collection()}/fairness", "get", fairness)

@@ -38,6 +38,7 @@ _ANSWERS: Final = (
     report_schemas.ObjectiveReport,
     report_schemas.FairnessReport,
     report_schemas.ClusterReport,
+    report_schemas.CostReport,
     report_schemas.TopologyReport,
     report_schemas.StayReport,
     report_schemas.PendingReport,

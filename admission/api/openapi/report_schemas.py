@@ -747,6 +747,66 @@ class ObjectiveReport(Model):
     """By ClusterQueue and week, the latest week first."""
 
 
+class CostItem(Model):
+    """Usage of a resource in a month that had one price."""
+
+    month: str
+    """The month: `2026-10`."""
+    from_: str = Field(alias="from")
+    """The first day with usage at this price."""
+    to: str
+    """The last one."""
+    cluster_queue: str | None = None
+    """ClusterQueue, if it is grouped by it."""
+    namespace: str | None = None
+    """Namespace, if it is grouped by it or by queue."""
+    queue: str | None = None
+    """LocalQueue, if it is grouped by it."""
+    user: str | None = None
+    """User, if it is grouped by it."""
+    labels: Mapping[str, str] | None = None
+    """Labels, if it is grouped by such."""
+    flavor: str
+    """The ResourceFlavor."""
+    resource: str
+    """The resource."""
+    unit: str
+    """Unit of the hours."""
+    hours: float
+    """Usage, in this unit."""
+    per_hour: str | None
+    """The price of an hour; null: there is none."""
+    price_from: str | None
+    """The day from which it holds; null: always, or there is no price."""
+    cost: str | None
+    """The cost; null: there is no price."""
+
+
+class CostReport(Model):
+    """What usage cost by a PriceBook, by month and group."""
+
+    book: str
+    """The PriceBook; empty: there is none."""
+    currency: str
+    """Its currency."""
+    provider: str
+    """Who charges."""
+    by: tuple[str, ...]
+    """The groupings."""
+    from_: Time = Field(alias="from")
+    """Begin of the report."""
+    to: Time
+    """End of the report."""
+    timezone: str
+    """Zone in which days and months begin."""
+    calendar_period: str | None = None
+    """The month or quarter, if one was asked for."""
+    partial: bool | None = None
+    """Whether only a part of it is reported."""
+    items: tuple[CostItem, ...]
+    """By month and group."""
+
+
 class FairShareOfQueue(Model):
     """What a ClusterQueue was entitled to of a resource, and received: cores, bytes or devices times seconds."""
 

@@ -68,9 +68,8 @@ def report_times(request: web.Request, now: float) -> ReportTimes:
     return ReportTimes(start, end if query.get("to") else math.inf, zone, None)
 
 
-def period_of(request: web.Request, times: ReportTimes, now: float, *, quota: bool) -> str:
-    """Return the parameter `period`. Raises BadRequest, also if roll-ups cannot be divided into such periods."""
-    period = request.query.get("period", "")
+def checked_period(period: str, times: ReportTimes, now: float, *, quota: bool) -> str:
+    """Return a period of PERIODS, or empty. Raises BadRequest, also if roll-ups cannot be divided into such periods."""
     if period and period not in PERIODS:
         raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
     if not period or (times.zone is UTC and not quota):

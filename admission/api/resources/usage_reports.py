@@ -16,7 +16,7 @@ from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
 from admission.api.resources.largest_usage import largest
-from admission.api.resources.report_times import covered_part, format_time, period_of, report_times, spans, step_of
+from admission.api.resources.report_times import checked_period, covered_part, format_time, report_times, spans, step_of
 from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
 from admission.model.queues import Topology
@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 _DEFAULT_BY: Final = "queue"
-_FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
+FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
 """Names of columns in documents, where they differ."""
 
 _SERIES_SECONDS: Final = 10.0
 """Shortest time for which a report with `interval` is cached: open pages request it periodically."""
+_OF_COSTS: Final = ("clusterqueue", "queue", "user", "namespace")
+"""Groupings of statements of cost, besides those by labels."""
 _WITH_QUOTA: Final = ("clusterqueue", "queue", "namespace", "flavor", "resource")
 """Groupings, besides those by labels, of which each group has quota."""
 
@@ -88,7 +90,11 @@ class UsageReports:
         read_by = [levels.get(name, name) for name in _without_labels(by)]
         times = report_times(request, now)
         top, quota = _top(request), _wants_quota(request, by)
-        start, end, period = times.start, min(times.end, now), period_of(request, times, now, quota=quota)
+        start, end, period = (
+            times.start,
+            min(times.end, now),
+            checked_period(request.query.get("period", ""), times, now, quota=quota),
+        )
         step = step_of(request, end - start)
         if step != 0.0:
             if period:
@@ -128,6 +134,34 @@ class UsageReports:
             (rows,) = largest([rows], top)
         document["items"] = [covered_part(row, report, times.zone) | _item(row) for row in rows]
         return reply(document)
+
+    async def days(
+        self, request: web.Request, times: ReportTimes, default_by: str
+    ) -> tuple[list[str], UsageReport, Sequence[UsageRow]]:
+        """Return groupings, and usage by day, by them, and by flavor, of the time and the filters of a request.
+
+        Its groupings have to be among those of roll-ups. Raises BadRequest.
+        """
+        by = _groupings(request.query.getall("by", []) or [default_by])
+        for name in by:
+            if name not in _OF_COSTS and not name.startswith(LABEL):
+                raise BadRequest(f"by: cost cannot be grouped by {name}; give {', '.join(_OF_COSTS)} or label:KEY")
+        filters = _filters(request)
+        if (namespace := request.match_info.get("namespace")) is not None:
+            filters["namespace"] = _only(filters.get("namespace"), namespace, field="namespace")
+        checked_period("day", times, self._store.reports.now(), quota=False)
+        groups = [*by, "flavor"]
+        report = await self._store.reports.usage(
+            _without_labels(groups),
+            start=times.start,
+            end=times.end,
+            period="day",
+            zone=times.zone,
+            where=filters,
+            user=request[IDENTITY].name,
+        )
+        (rows,) = await self._by_labels(groups, [report.rows], report.end)
+        return by, report, rows
 
     async def _levels(self, by: list[str]) -> dict[str, str]:
         """Return what the store groups by for those groupings that are levels of Topologies. Raises BadRequest."""
@@ -335,7 +369,7 @@ def _item(row: UsageRow) -> Document:
     labels = {name.removeprefix(LABEL): value for name, value in row.group.items() if name.startswith(LABEL)}
     quota = {"quotaSeconds": row.quota_seconds, "idleSeconds": row.idle_seconds}
     return {
-        **{_FIELDS.get(name, name): value for name, value in row.group.items() if not name.startswith(LABEL)},
+        **{FIELDS.get(name, name): value for name, value in row.group.items() if not name.startswith(LABEL)},
         **({"labels": labels} if labels else {}),
         **({"others": row.others} if row.others else {}),
         "amountSeconds": nominal + borrowed,

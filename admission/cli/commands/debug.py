@@ -45,6 +45,7 @@ _TYPES: Final = (
     "reservations",
     "drains",
     "userlimits",
+    "pricebooks",
     "subscriptions",
     "workloads",
 )

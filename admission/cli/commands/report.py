@@ -7,7 +7,6 @@ import csv
 import difflib
 import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,6 +15,7 @@ from admission.apimachinery.tables import spoken
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.groups import CommandGroup
 from admission.cli.errors import CommandError
+from admission.cli.output.costs import cost_rows, write_focus
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned
 from admission.cli.output.usage_tables import (
@@ -34,7 +34,6 @@ from admission.cli.output.usage_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from admission.client.answers import UsageReport
     from admission.client.transport import Document
 
 _GROUPINGS: Final = (
@@ -203,12 +202,7 @@ def usage(
 
 
 @report.command()
-@click.option(
-    "--prices",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Price book: a YAML file with the price of an hour by flavor and resource.",
-)
+@click.option("--book", default="", metavar="NAME", help="PriceBook.  [default: the only one, or that named default]")
 @click.option(
     "--by",
     "groupings",
@@ -221,11 +215,18 @@ def usage(
 @click.option("--quarter", default="", metavar="QUARTER", help="A quarter instead: 2026-Q4, this or last.")
 @click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone in which days begin.")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
-@click.option("-o", "--output", type=click.Choice(["table", "csv"]), default="table", help="Output format.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "csv", "focus", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Output format; focus: CSV with the columns of FOCUS 1.2, for FinOps tools.",
+)
 @connection_options
 def cost(
     *,
-    prices: Path,
+    book: str,
     groupings: str,
     month: str,
     quarter: str,
@@ -234,54 +235,50 @@ def cost(
     output: str,
     connection: ApiConnection,
 ) -> None:
-    """Report what the usage of a month costs by a price book, as statements of teams.
+    """Report what the usage of a month costs by a PriceBook, as statements of teams.
 
-    A price holds from its day on; without a day, always. cpu is priced by the core-hour,
-    memory by the GiB-hour.
+    cpu is priced by the core-hour, memory by the GiB-hour, others by the hour of a unit.
+    A resource has a line for each price that it had in the month.
 
     \b
-    Example:
-      sluice report cost --prices prices.yaml --by namespace --month last -o csv
+    Examples:
+      sluice report cost --by namespace --month last -o csv
+      sluice report cost --by label:cost-center --quarter last -o focus
     """
     if month and quarter:
         raise click.UsageError("use only one of --month and --quarter")
-    from admission.cli.output.prices import read_prices, statement
+    params = [("book", book), ("by", groupings), ("month", "" if quarter else month or "last"), ("quarter", quarter),
+              ("timezone", timezone)]  # fmt: skip
 
-    book = read_prices(prices)
-    by = [each for each in groupings.split(",") if each]
+    async def ask() -> Document:
+        from admission.client.transport import PREFIX
 
-    async def ask() -> UsageReport:
+        within = f"/namespaces/{namespace}" if namespace else ""
         async with connect(connection) as sluice:
-            return await sluice.usage(
-                [*by, "flavor"],
-                period="day",
-                month="" if quarter else month or "last",
-                quarter=quarter,
-                timezone=timezone,
-                namespace=namespace,
-            )
+            asked = [pair for pair in params if pair[1]]
+            return await sluice.request("GET", f"{PREFIX}{within}/reports/cost", params=asked)
 
-    found = asyncio.run(ask())
-    items = statement(found.rows, book)
-    if found.partial:
+    document = asyncio.run(ask())
+    if output in ("json", "yaml"):
+        click.echo(serialized(document, output))
+        return
+    if not document["book"]:
+        raise CommandError("there is no PriceBook; create one with `sluice apply -f FILE`")
+    if document.get("partial"):
         print_line("note: the time is not over; this is what it has cost so far", err=True)
-    unpriced = sorted({f"{each.resource} of {each.flavor}" for each in items if each.cost is None})
+    unpriced = sorted({f"{each['resource']} of {each['flavor']}" for each in document["items"] if not each["cost"]})
     if unpriced:
         print_line(f"note: there is no price for {', '.join(unpriced)}", err=True)
-    keys: list[str] = [key for key in (found.rows[0].keys if found.rows else {}) if key not in ("period", "flavor")]
-    head = ["month", *keys, "flavor", "resource", "unit", "hours", "cost", "currency"]
-    rows = []
-    for each in items:
-        costs = "" if each.cost is None else f"{each.cost:.2f}"
-        what = each.flavor, each.resource, each.unit, f"{each.hours:.3f}"
-        rows.append([each.month, *each.group, *what, costs, book.currency])
-    if output == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([head, *rows])
+    if output == "focus":
+        write_focus(document)
         return
-    total = sum((each.cost for each in items if each.cost is not None), Decimal())
-    rows.append(["TOTAL", *[""] * (len(head) - 3), f"{total:.2f}", book.currency])
-    for line in aligned([[each.upper() for each in head], *rows]):
+    rows = cost_rows(document)
+    if output == "csv":
+        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        return
+    total = sum((Decimal(each["cost"]) for each in document["items"] if each["cost"]), Decimal())
+    rows.append(["TOTAL", *[""] * (len(rows[0]) - 3), f"{total:.2f}", document["currency"]])
+    for line in aligned([[each.upper() for each in rows[0]], *rows[1:]]):
         print_line(line)
 
 

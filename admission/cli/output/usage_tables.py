@@ -39,7 +39,7 @@ def write_csv(document: Document) -> None:
     for item in document["items"]:
         unit = usage_unit(item["resource"])
         amounts = [round(item[name] / unit.seconds, 6) for name in _AMOUNTS]
-        writer.writerow([*map(_inert, _names(keys, item)), unit.name, *amounts, *_covered(document, item)])
+        writer.writerow([*map(inert, _names(keys, item)), unit.name, *amounts, *_covered(document, item)])
 
 
 def _covered(document: Document, item: Document) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _covered(document: Document, item: Document) -> Iterator[str]:
     yield from (of["from"], of["to"], str(of["partial"]).lower() if "partial" in of else "")
 
 
-def _inert(cell: str) -> str:
+def inert(cell: str) -> str:
     """Return a name so that spreadsheets do not evaluate it as a formula."""
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
@@ -134,7 +134,7 @@ def write_quota_csv(document: Document) -> None:
         header += [f"{resource} percent of {of}" for of in ("quota", "capacity")]
     writer.writerow([*header, *_COVERED])
     for names, items in _by_group(document).items():
-        cells: list[str | float] = [_inert(name) for name in names]
+        cells: list[str | float] = [inert(name) for name in names]
         for resource in resources:
             item = items.get(resource)
             if item is None:
@@ -156,7 +156,7 @@ def fairness_rows(document: Document) -> list[list[str]]:
         unit, entitled = usage_unit(item["resource"]).seconds, item["entitledSeconds"]
         hours = [f"{item[f'{name}Seconds'] / unit:.2f}" for name in _SHARES]
         part = f"{item['receivedSeconds'] / entitled:.0%}" if entitled else "-"
-        names = [_inert(item["clusterQueue"]), _inert(item["cohort"]), _cell("resource", item["resource"])]
+        names = [inert(item["clusterQueue"]), inert(item["cohort"]), _cell("resource", item["resource"])]
         rows.append([*names, *hours, part])
     return rows
 
@@ -168,10 +168,10 @@ def loan_rows(document: Document) -> list[list[str]]:
     for loan in document["loans"]:
         lender = f"Cohort {loan['lender']}" if loan["lenderKind"] == "Cohort" else loan["lender"] or "(over quota)"
         sums[lender, loan["resource"]][loan["borrower"]] += loan["amountSeconds"]
-    rows = [["LENDER", "RESOURCE", *map(_inert, borrowers)]]
+    rows = [["LENDER", "RESOURCE", *map(inert, borrowers)]]
     for (lender, resource), lent in sorted(sums.items()):
         unit = usage_unit(resource).seconds
-        rows.append([_inert(lender), _cell("resource", resource), *(f"{lent[name] / unit:.2f}" for name in borrowers)])
+        rows.append([inert(lender), _cell("resource", resource), *(f"{lent[name] / unit:.2f}" for name in borrowers)])
     return rows
 
 

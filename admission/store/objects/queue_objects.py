@@ -18,6 +18,7 @@ from admission.model.names import STOP_REASON
 from admission.model.queues import (
     Budget,
     Drain,
+    PriceBook,
     ProvisioningRequestConfig,
     Reservation,
     Subscription,
@@ -59,7 +60,7 @@ _NOT_VERSIONED = (*_REFERENCE_COLUMNS, "managed_fields")
 _REQUIRED_SCHEMA: Final = {
     Subscription.kind: "0007", Topology.kind: "0008", Budget.kind: "0010", ProvisioningRequestConfig.kind: "0011",
     Reservation.kind: "0013",
-    Drain.kind: "0015", UserLimit.kind: "0016",
+    Drain.kind: "0015", UserLimit.kind: "0016", PriceBook.kind: "0018",
 }  # fmt: skip
 """Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
 database is raised, so that older code refuses it."""

@@ -27,6 +27,7 @@ const GROUPS = {
 const MOST = 100;
 const MOST_DRAWN = 20;
 const MOST_COLUMNS = 4;
+const COSTS = ["clusterqueue", "queue", "user", "namespace", "label"];
 const DAYS = 86400;
 const PAST = [["1d", "Day"], ["7d", "Week"], ["30d", "30 days"], ["90d", "90 days"], ["365d", "Year"]];
 const RELATIVE = /^(\d{1,6})([mhdw])$/;
@@ -138,7 +139,31 @@ export function UsageReport() {
           ]} /><p class="soft small table-note">${plural(rows.length, "row")}, ${hours(selected, total)} ${hoursName(selected)} in all.${withQuota && rows.length > MOST && ` The first ${MOST} are shown; all are in the CSV.`}
             ${withQuota && html` ${quotaSentence(report.data, selected)}`}</p>`}
       ${late && html`<p class="soft small table-note">${group.kept ? `By ${group.text.toLowerCase()}, usage is known since ${chart.data.from.slice(0, 10)}: as long as finished workloads are kept.` : `Usage is known since ${chart.data.from.slice(0, 16).replace("T", " ")} UTC.`}</p>`}
-    <//>`;
+    <//>
+    ${COSTS.includes(named) && of !== "mine" && html`<${Costs} address=${address.replace(/usage$/, "cost")} time=${time} by=${grouping} group=${{ ...group, text: groupName }} user=${user} />`}`;
+}
+
+// What the usage cost by the PriceBook, by group; nothing if there is no PriceBook.
+function Costs({ address, time, by, group, user }) {
+  const found = useAnswer(address, { ...time, by, user });
+  if (!found.data?.book) return null;
+  const groups = new Map();
+  for (const item of found.data.items) {
+    const name = nameIn(item, group.name), row = groups.get(name) || { name, cost: 0, unpriced: new Set() };
+    groups.set(name, row);
+    if (item.cost === null) row.unpriced.add(`${resourceName(item.resource)} of ${item.flavor}`);
+    else row.cost += Number(item.cost);
+  }
+  const rows = [...groups.values()].sort((a, b) => b.cost - a.cost), total = rows.reduce((sum, row) => sum + row.cost, 0);
+  const money = (value) => `${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${found.data.currency}`;
+  if (!rows.length) return null;
+  return html`<${Card} title="Cost" note=${`${money(total)} in all, by the prices of ${found.data.book}`}>
+    <${Table} label=${`Cost by ${group.text}`} rows=${rows.slice(0, MOST)} keyOf=${(row) => row.name} columns=${[
+      { name: group.text, cell: (row) => html`<bdi class="free">${row.name}</bdi>` },
+      { name: "Cost", className: "number", cell: (row) => money(row.cost) },
+      { name: "Share", className: "number", cell: (row) => percent(row.cost, total) },
+      { name: "Without a price", className: "opt", cell: (row) => [...row.unpriced].join(", ") || html`<span class="soft">–</span>` },
+    ]} /><//>`;
 }
 
 function rowsOf(report, resource, group) {

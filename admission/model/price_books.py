@@ -1,0 +1,80 @@
+"""Spec of a PriceBook: prices of resources by flavor, from dates. An extension: Kueue has no such object."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from admission.model.base import Model, OptionalName, QualifiedName
+from admission.model.local_times import Day
+
+if TYPE_CHECKING:
+    from datetime import date
+
+_DIGITS: Final = 12
+"""Digits of a price, before and after its point."""
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a number such as 2.40")  # noqa: TRY004  pydantic reports ValueErrors only
+    return str(value)
+
+
+def _price(text: str) -> str:
+    try:
+        price = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f'"{text}" is no price; write a number such as 2.40') from None
+    if not price.is_finite() or price < 0:
+        raise ValueError(f'"{text}" is no price; write a number of at least 0')
+    exponent = price.as_tuple().exponent
+    if price >= 10**_DIGITS or not isinstance(exponent, int) or exponent < -_DIGITS:
+        raise ValueError(f'"{text}" has more than {_DIGITS} digits before or after its point')
+    return text
+
+
+class Price(Model):
+    """The price of an hour of a resource."""
+
+    flavor: OptionalName = ""
+    """The ResourceFlavor; not given: all that have no price of their own."""
+    resource: QualifiedName
+    """The resource: cpu by the core, memory by the GiB, others by the unit."""
+    per_hour: Annotated[
+        str,
+        BeforeValidator(_number),
+        AfterValidator(_price),
+        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
+    ]
+    """The price of an hour of one unit."""
+    from_: Day | None = Field(default=None, alias="from")
+    """The day from which it holds; not given: always."""
+
+    @property
+    def amount(self) -> Decimal:
+        """The price of an hour of one unit."""
+        return Decimal(self.per_hour)
+
+
+class PriceBookSpec(Model):
+    """Prices, of which the newest one that holds at a day counts; that of a flavor precedes that of all flavors."""
+
+    currency: Annotated[str, Field(min_length=1, max_length=16)]
+    """The currency of all prices, such as EUR."""
+    provider: Annotated[str, Field(min_length=1, max_length=200)] = "Sluice"
+    """Who charges, as statements in the form of FOCUS name it."""
+    prices: Annotated[tuple[Price, ...], Field(min_length=1, max_length=10_000)]
+    """The prices."""
+
+    def price(self, flavor: str, resource: str, day: date) -> Price | None:
+        """Return the price that holds at a day; None: there is none."""
+        found = [
+            each
+            for each in self.prices
+            if each.resource == resource and each.flavor in ("", flavor)
+            if each.from_ is None or each.from_ <= day.isoformat()
+        ]
+        return max(found, key=lambda each: (each.flavor != "", each.from_ or ""), default=None)

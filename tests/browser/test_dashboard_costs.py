@@ -1,0 +1,61 @@
+"""What usage cost by a PriceBook, on the page Usage in a real browser."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from admission.api.application import create_app, listening
+from admission.api.resources.explaining_engine import NoController
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
+
+
+async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: Browser, tmp_path: Path):
+    url, now = f"sqlite:///{tmp_path}/sluice.db", time.time()
+    await migrate(url)
+    async with Store.open(url) as store:
+        epoch = await store.lead("test")
+        for name, cores in (("team-a", 4), ("team-b", 12)):
+            amounts = {"cpu": cores * 1000, "memory": 2**30}
+            workload = Workload(name, name, "train", "main", 0, now - 7200, (PodSet("main", 1, amounts),))
+            holds = Admission("cq", (PodSetAssignment("main", dict.fromkeys(amounts, "default"), amounts, 1),))
+            record = WorkloadRecord(workload, State.FINISHED, now - 7200, finished_at=now - 3600)
+            await store.commit(Changes(workloads=(record,), opened=(Opened(workload, holds, now - 7200),)), epoch=epoch)
+            await store.commit(Changes(closed=(Closed(name, now - 3600, "Finished"),)), epoch=epoch)
+        app = create_app(store, token="t", checks={}, controller=NoController())
+        async with listening(app, "127.0.0.1", 0) as address:
+            context = await browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
+            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
+            page = await context.new_page()
+            await page.goto(f"{address}/ui/usage?by=namespace")
+            await expect(page.get_by_role("region", name="Usage", exact=True)).to_contain_text("team-b")
+            await expect(page.get_by_role("heading", name="Cost")).to_have_count(0)
+            prices = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": "0.25"}]}
+            manifest = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "p"}, "spec": prices}
+            await store.queues.create(parse_manifest(manifest), author=Author("root"))
+            await page.reload()
+            costs = page.get_by_role("region", name="Cost by Namespace")
+            for name, cost, share in (("team-b", "3.00 EUR", "75 %"), ("team-a", "1.00 EUR", "25 %")):
+                row = costs.get_by_role("row").filter(has_text=name)
+                for text in (cost, share, "Memory of default"):
+                    await expect(row).to_contain_text(text)
+            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+            found = (await page.evaluate("axe.run()"))["violations"]
+            assert [[node["html"] for node in each["nodes"]] for each in found] == []
+            await context.close()
