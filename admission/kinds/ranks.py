@@ -45,9 +45,6 @@ class RankRule(NamedTuple):
     copies: int = 1
 
 
-NO_RANKS: Final = RankRule("")
-
-
 @dataclass(slots=True)
 class PlacedPod:
     """What counts of a pod that is not terminated."""

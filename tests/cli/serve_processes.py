@@ -7,18 +7,20 @@ import json
 import signal
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import yaml
 from ports import free_port
 
+from admission.cluster.client import Client
+from admission.sandbox.sandbox import Sandbox
 from tests.forking import Forked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-    from pathlib import Path
 
-    from admission.sandbox.sandbox import Sandbox
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -26,6 +28,8 @@ Object = dict[str, Any]
 
 TOKEN = "a-token"
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
+RBAC = Path(__file__).parents[2] / "deploy" / "rbac" / "sluice.yaml"
+_TOKEN_OF_SLUICE = "/api/v1/namespaces/sluice-system/serviceaccounts/sluice/token"
 
 
 async def sluice(*arguments: str, files: int | None = None, forks: bool = True, **environment: str) -> Forked:
@@ -138,6 +142,24 @@ async def serving(
             process.terminate()
         await process.wait()
         await draining
+
+
+@asynccontextmanager
+async def sandbox_with_rights(directory: Path, *more: Object) -> AsyncIterator[Sandbox]:
+    """Yield a cluster in which `sluice` has the published rights and `more`; its token is in `directory/kubeconfig`."""
+    async with Sandbox(speed=60) as opened:
+        admin = opened.local("admin")
+        await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
+        for document in (*yaml.load_all(RBAC.read_text(), yaml.CSafeLoader), *more):
+            await admin.create(f"{document['kind'].lower()}s", document["metadata"].get("namespace", ""), document)
+        opened.write_kubeconfig(directory / "admin.kubeconfig")
+        async with Client.from_kubeconfig(str(directory / "admin.kubeconfig")) as client:
+            issued = await client.create(_TOKEN_OF_SLUICE, {"spec": {"expirationSeconds": 10**6}})
+        kubeconfig = opened.kubeconfig()
+        kubeconfig["users"][0]["user"]["token"] = issued["status"]["token"]
+        (directory / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+        await admin.create("nodes", "", NODE)
+        yield opened
 
 
 async def _drain(replica: Replica) -> None:

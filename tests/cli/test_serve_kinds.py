@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,21 +9,20 @@ import yaml
 from click.testing import CliRunner
 from custom_kinds import pod, pods_of, served, until
 from ports import free_port
-from serve_processes import NODE, QUEUES, serving
+from serve_processes import QUEUES, sandbox_with_rights, serving
 
 from admission.cli.commands.kinds import kinds
-from admission.cluster.client import Client
 from admission.kinds import all_kinds, parse_form
 from admission.model.manifests import parse_documents, parse_manifest
-from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
-RBAC = Path(__file__).parents[2] / "deploy" / "rbac" / "sluice.yaml"
-TOKEN_OF_SLUICE = "/api/v1/namespaces/sluice-system/serviceaccounts/sluice/token"
+    from admission.sandbox.sandbox import Sandbox
+
 FORM = {
     "group": "example.com",
     "kind": "TrainingRun",
@@ -58,19 +56,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     config = tmp_path / "sluice.yaml"
     config.write_text(yaml.safe_dump({"integrations": {"frameworks": ["batch/job"], "kinds": [FORM]}}))
     printed = CliRunner().invoke(kinds, ["rbac", "--config", str(config)], catch_exceptions=False).output
-    async with Sandbox(speed=60) as opened:
-        admin = opened.local("admin")
-        await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
-        for document in (*yaml.load_all(RBAC.read_text(), yaml.CSafeLoader), *yaml.load_all(printed, yaml.CSafeLoader)):
-            metadata = document["metadata"]
-            await admin.create(f"{document['kind'].lower()}s", metadata.get("namespace", ""), document)
-        opened.write_kubeconfig(tmp_path / "admin.kubeconfig")
-        async with Client.from_kubeconfig(str(tmp_path / "admin.kubeconfig")) as client:
-            issued = await client.create(TOKEN_OF_SLUICE, {"spec": {"expirationSeconds": 10**6}})
-        kubeconfig = opened.kubeconfig()
-        kubeconfig["users"][0]["user"]["token"] = issued["status"]["token"]
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-        await admin.create("nodes", "", NODE)
+    async with sandbox_with_rights(tmp_path, *yaml.load_all(printed, yaml.CSafeLoader)) as opened:
         yield opened
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from ports import free_port
-from serve_processes import NODE, job, serving
-
-from admission.cluster.client import Client
-from admission.sandbox.sandbox import Sandbox
+from serve_processes import job, sandbox_with_rights, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from admission.sandbox.sandbox import Sandbox
 
 
-RBAC = Path(__file__).parents[2] / "deploy" / "rbac" / "sluice.yaml"
 SLUICE = "system:serviceaccount:sluice-system:sluice"
-TOKEN_OF_SLUICE = "/api/v1/namespaces/sluice-system/serviceaccounts/sluice/token"
 
 
 @pytest.fixture
@@ -30,19 +26,7 @@ def database_kind() -> str:
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     """A cluster in which `sluice` has the published rights, and its token is in `kubeconfig`."""
-    async with Sandbox(speed=60) as opened:
-        admin = opened.local("admin")
-        await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
-        for document in yaml.load_all(RBAC.read_text(), yaml.CSafeLoader):
-            metadata = document["metadata"]
-            await admin.create(f"{document['kind'].lower()}s", metadata.get("namespace", ""), document)
-        opened.write_kubeconfig(tmp_path / "admin.kubeconfig")
-        async with Client.from_kubeconfig(str(tmp_path / "admin.kubeconfig")) as client:
-            issued = await client.create(TOKEN_OF_SLUICE, {"spec": {"expirationSeconds": 10**6}})
-        kubeconfig = opened.kubeconfig()
-        kubeconfig["users"][0]["user"]["token"] = issued["status"]["token"]
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-        await admin.create("nodes", "", NODE)
+    async with sandbox_with_rights(tmp_path) as opened:
         yield opened
 
 

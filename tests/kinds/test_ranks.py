@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.kinds.ranks import NO_RANKS, PlacedPod, RankRule, domains_of, index_labels, rule_of, rule_of_pods
+from admission.kinds.ranks import PlacedPod, RankRule, domains_of, index_labels, rule_of, rule_of_pods
 from admission.model.topology import DomainCount, TopologyAssignment
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -59,8 +59,8 @@ def test_without_valid_ranks_domains_are_filled_in_their_order():
 
 def test_pods_beyond_the_assignment_and_of_failed_nodes_stay_gated():
     pods = [pod(None, name=name) for name in "xyz"]
-    assert domains_of(assigned(a=1, b=1), pods, NO_RANKS) == {"x": A, "y": B}
-    assert domains_of(assigned(a=1, b=1), pods, NO_RANKS, excluded={"a"}) == {"y": B}
+    assert domains_of(assigned(a=1, b=1), pods, RankRule("")) == {"x": A, "y": B}
+    assert domains_of(assigned(a=1, b=1), pods, RankRule(""), excluded={"a"}) == {"y": B}
 
 
 def test_the_index_of_a_grouped_pod_is_that_of_the_label_it_names():

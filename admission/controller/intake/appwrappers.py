@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from admission.cluster.events import ObjectReference
+from admission.cluster.informer import Informer
 from admission.cluster.writer import Creation, Deletion, Patch
-from admission.controller.intake.appwrapper_pods import AppWrapperPods, is_unfinished, leftover
-from admission.controller.intake.appwrapper_status import COMPLETED, FAILED, STATUS_FIELDS, dispatched_status
 from admission.kinds import paths
 from admission.kinds.children import controller_of
 from admission.kinds.declared import WORKLOAD_UID
-from admission.kinds.mcad import is_legacy, items
+from admission.kinds.mcad import APP_WRAPPER, is_legacy, items
+from admission.kinds.pod_group import FINISHED_PHASES
 from admission.kinds.registry import api_root, holds_items
 from admission.model.errors import ClusterError, Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
@@ -398,3 +399,128 @@ def _owned(obj: Object, manifest: Object, found: Object) -> Object:
 def _is_managed(kind: Kind, obj: Object) -> bool:
     """Return whether an AppWrapper is queued, or has wrapped objects from when it was."""
     return bool(kind.queue_name(obj) or (obj.get("status") or {}).get("isdispatched"))
+
+
+class AppWrapperPods:
+    """Observes the pods of AppWrappers; lists and deletes those of one AppWrapper."""
+
+    def __init__(self, client: Client, writer: Writer, touch: Callable[[str], None]) -> None:
+        """`touch` is called with the uid of an AppWrapper when one of its pods has changed."""
+        self._client = client
+        self._writer = writer
+        self._touch = touch
+        self._informer = Informer(client, "/api/v1/pods", label_selector=APP_WRAPPER)
+        self.synced = self._informer.synced
+        self._pods: dict[str, dict[str, Object]] = {}
+        """Uid of an AppWrapper -> its pods, by uid."""
+        self._owner_of_pod: dict[str, str] = {}
+        """Uid of a pod -> uid of its AppWrapper."""
+
+    async def follow(self) -> None:
+        """Observe pods until cancelled."""
+        async for batch in self._informer.batches():
+            for change in batch:
+                obj = change.object
+                owner = self._owner_of_pod.pop(change.uid, "")
+                self._pods.get(owner, {}).pop(change.uid, None)
+                if change.type != "DELETED" and obj is not None:
+                    owner = (obj["metadata"].get("labels") or {}).get(WORKLOAD_UID, "")
+                    self._owner_of_pod[change.uid] = owner
+                    self._pods.setdefault(owner, {})[change.uid] = obj
+                self._touch(owner)
+
+    def observed(self, uid: str) -> list[Object]:
+        """Return the observed pods of an AppWrapper."""
+        return list(self._pods.get(uid, {}).values())
+
+    def forget(self, uid: str) -> None:
+        """Free the memory of an AppWrapper without pods; no-op if it has any."""
+        if not self._pods.get(uid):
+            self._pods.pop(uid, None)
+
+    async def list_unfinished(self, obj: Object) -> list[Object]:
+        """Return the unfinished pods of an AppWrapper, as the API server has them now. Raises ClusterError.
+
+        The observed pods may be out of date, and lack pods from which a user has removed the label APP_WRAPPER.
+        """
+        path = f"/api/v1/namespaces/{obj['metadata']['namespace']}/pods"
+        params = {"labelSelector": f"{WORKLOAD_UID}={obj['metadata']['uid']}"}
+        pages = self._client.list_pages(path, params=params)
+        return [pod async for page in pages for pod in page["items"] if is_unfinished(pod)]
+
+    async def delete(self, pods: Iterable[Object]) -> None:
+        """Delete these pods, except those that are being deleted. Raises ClusterError."""
+        for pod in pods:
+            metadata = pod["metadata"]
+            if "deletionTimestamp" in metadata:
+                continue
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            with suppress(NotFound, Conflict):  # it is gone, perhaps replaced by another one of its name
+                await self._writer.request(Deletion(path, metadata["uid"]))
+
+
+def is_unfinished(pod: Object) -> bool:
+    """Whether a pod may still use its requests; also while it is terminating."""
+    return (pod.get("status") or {}).get("phase") not in FINISHED_PHASES
+
+
+def leftover(pods: Iterable[Object], wrapped: Iterable[WrappedItem], jobs: Iterable[Object]) -> Sequence[Object]:
+    """Return the unfinished ones of an AppWrapper's `pods` that no existing item accounts for.
+
+    An item accounts for the pod of its name, or for the pods whose controller it is. `jobs`: those that exist. The
+    label with the name of the pod set is not compared, because users may change it.
+    """
+    names = {item.object["metadata"]["name"] for item in wrapped if item.object["kind"] == "Pod"}
+    owners = {job["metadata"]["uid"] for job in jobs}
+    return [
+        pod
+        for pod in pods
+        if is_unfinished(pod)
+        and pod["metadata"]["name"] not in names
+        and (controller_of(pod) or {}).get("uid") not in owners
+    ]
+
+
+COMPLETED: Final = "Completed"
+FAILED: Final = "Failed"
+STATUS_FIELDS: Final = (
+    "state",
+    "queuejobstate",
+    "canrun",
+    "isdispatched",
+    "running",
+    "pending",
+    "failed",
+    "Succeeded",
+    "message",
+)
+"""The fields of the status that Sluice writes."""
+
+
+def dispatched_status(obj: Object, wrapped: list[WrappedItem], ends: list[str], pods: list[Object]) -> Object:
+    """Return the status of a dispatched AppWrapper, in MCAD's fields and values. `ends`: outcomes of items with pods.
+
+    TorchX does not know the state `Completed`. As in MCAD, it is only written if an item has a `completionstatus`.
+    """
+    expected = sum(item.pods for item in wrapped)
+    phases = Counter((pod.get("status") or {}).get("phase") for pod in pods)
+    counts = {"running": phases["Running"], "failed": phases["Failed"], "Succeeded": phases["Succeeded"]}
+    counts["pending"] = max(expected - sum(counts.values()), phases["Pending"])
+    state, queued = "Running", "Dispatched"
+    if counts["running"] + counts["Succeeded"] >= _min_available(obj, expected):
+        queued = "Running"
+    with_pods = sum(1 for item in wrapped if item.pods)
+    if len(ends) == with_pods and not counts["running"]:
+        counts["pending"] = 0
+        queued = FAILED if FAILED in ends else COMPLETED
+        has_condition = any(each.get("completionstatus") for each in obj["spec"]["resources"]["GenericItems"])
+        state = FAILED if queued == FAILED else COMPLETED if has_condition else state
+    elif not counts["running"]:
+        counts["pending"] = max(counts["pending"], 1)  # its quota is in use, though each pod it had may have failed
+    return {"state": state, "queuejobstate": queued, "canrun": True, "isdispatched": True, **counts}
+
+
+def _min_available(obj: Object, expected: int) -> int:
+    """Return the number of pods that have to run for the AppWrapper to be running; by default all `expected` ones."""
+    number: Any = (obj["spec"].get("schedulingSpec") or {}).get("minAvailable")
+    return number if isinstance(number, int) and 0 < number <= expected else expected
