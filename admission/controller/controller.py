@@ -325,7 +325,7 @@ class Controller:
                 group.create_task(reports.run(), name="budgets")
                 following = QuotasFromNodes(
                     self._store,
-                    self.home.nodes_and_pods,
+                    lambda: {name: site.nodes_and_pods for name, site in self._sites.items()},
                     flavors=lambda: self.context.flavors,
                     leads=lambda: self.is_deciding,
                     faults=self.faults,

@@ -86,6 +86,39 @@ async def test_jobs_get_only_flavors_of_their_own_cluster(world, other):
 
 
 @pytest.mark.costly
+async def test_quota_follows_the_nodes_of_the_clusters_that_have_the_flavor(world, other):
+    queue = two_flavors(far="0", home="0")
+    for quota in queue["spec"]["resourceGroups"][0]["flavors"]:
+        quota["resources"][0] |= {"fromNodes": {"percent": 100, "shrinkAfterSeconds": 0}}
+    await world.apply(in_clusters("far", "b"), in_clusters("home", "local"), queue, local_queue(), cluster())
+    await world.start(join=other.join)
+    await state(world, "Active")
+
+    async def nominal():
+        found = await world.store.queues.get("ClusterQueue", "cq")
+        return [each.resources[0].nominal_quota for each in found.spec.resource_groups[0].flavors]
+
+    async def becomes(far, home):
+        async def equal():
+            return await nominal() == [str(far), str(home)]
+
+        await world.eventually(equal)
+
+    here = 10 * len(world.user.list("nodes"))
+    await becomes(40, here)
+    await other.user.delete("nodes", "", other.user.list("nodes")[0]["metadata"]["name"])
+    await becomes(30, here)
+    other.cut()
+    await state(world, "Lost")
+    for each in other.user.list("nodes"):
+        await other.user.delete("nodes", "", each["metadata"]["name"])
+    await world.user.create("nodes", "", node(99))
+    await becomes(30, here + 10)
+    other.mend()
+    await becomes(0, here + 10)
+
+
+@pytest.mark.costly
 async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start(joined, other):
     await other.submit(job("running", cpu="2"))
     await other.job("running", runs)

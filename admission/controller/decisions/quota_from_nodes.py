@@ -10,9 +10,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.controller.state.repeating import repeat
-from admission.engine.matching import tolerates
+from admission.engine.matching import elsewhere, tolerates
 from admission.model.quantity import amount, format_amount
-from admission.model.queues import ClusterQueue, Cohort
+from admission.model.queues import Cluster, ClusterQueue, Cohort
 from admission.model.quotas import quotas, with_quotas
 from admission.store.audit_log import Author
 
@@ -83,12 +83,15 @@ class Smoothed:
 
 
 class QuotasFromNodes:
-    """Writes the quotas that follow nodes. `leads`: whether this replica decides now."""
+    """Writes the quotas that follow nodes.
+
+    `views`: returns what is seen of each cluster. `leads`: whether this replica decides now.
+    """
 
     def __init__(
         self,
         store: Store,
-        view: NodesAndPods,
+        views: Callable[[], Mapping[str, NodesAndPods]],
         flavors: Callable[[], Mapping[str, ResourceFlavor]],
         leads: Callable[[], bool],
         faults: Faults,
@@ -97,7 +100,7 @@ class QuotasFromNodes:
     ) -> None:
         self._interval = interval
         self._store = store
-        self._view = view
+        self._views = views
         self._flavors = flavors
         self._leads = leads
         self._faults = faults
@@ -119,16 +122,28 @@ class QuotasFromNodes:
         if not following or not self._leads():
             self._smoothed.clear()
             return
-        if not self._view.watch_nodes():
-            if (failure := self._view.nodes_failure) is not None:
-                log.warning("quota that follows nodes stays as it is: %s", failure)
-            return
-        flavors = self._flavors()
-        found = {name: capacity(self._view.nodes.values(), flavor) for name, flavor in flavors.items()}
+        found = self._capacities(
+            {each.name: each.metadata.labels for each in await self._store.queues.list(Cluster.kind)}
+        )
         known = self._smoothed
         self._smoothed = {}
         for each in following:
             await self._follow(each, found, known)
+
+    def _capacities(self, labels: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[int, Mapping[str, int]]]:
+        """Return `capacity` of each flavor in all of its clusters, without flavors of which not all nodes are known."""
+        views, unknown = self._views(), set()
+        for name, view in views.items():
+            if not view.watch_nodes():
+                unknown.add(name)
+                if (failure := view.nodes_failure) is not None:
+                    log.warning("quota that follows nodes of the cluster %s stays as it is: %s", name, failure)
+        found = {}
+        for flavor in self._flavors().values():
+            places = {name for name in views if not elsewhere(flavor, name, labels)}
+            if not places & unknown:
+                found[flavor.name] = capacity((node for name in places for node in views[name].nodes.values()), flavor)
+        return found
 
     async def _follow(
         self,
@@ -141,10 +156,13 @@ class QuotasFromNodes:
 
         def nominal(flavor: str, quota: ResourceQuota) -> ResourceQuota:
             rule = quota.from_nodes
-            if rule is None or flavor not in found:
+            if rule is None:
+                return quota
+            key = QuotaKey(item.kind, item.name, flavor, quota.name)
+            if flavor not in found:
+                self._smoothed |= {key: known[key]} if key in known else {}
                 return quota
             before = amount(quota.name, quota.nominal_quota)
-            key = QuotaKey(item.kind, item.name, flavor, quota.name)
             smoothed = self._smoothed[key] = known.get(key) or Smoothed(before, now)
             number, amounts = found[flavor]
             has = amounts.get(quota.name, 0)

@@ -36,7 +36,8 @@ TOKEN_SECONDS: Final = 30.0
 _RIGHTS: Final = frozenset({
     ("ServiceAccount", "sluice"), ("ClusterRole", "sluice-controller"), ("ClusterRoleBinding", "sluice-controller"),
     ("Role", "sluice-database"), ("RoleBinding", "sluice-database"), ("ClusterRole", "sluice-provisioning"),
-    ("ClusterRoleBinding", "sluice-provisioning"),
+    ("ClusterRoleBinding", "sluice-provisioning"), ("ClusterRole", "sluice-topology"),
+    ("ClusterRoleBinding", "sluice-topology"),
 })  # fmt: skip
 _GATE: Final = frozenset({
     ("Role", "sluice"), ("RoleBinding", "sluice"), ("NetworkPolicy", SERVICE), ("PodDisruptionBudget", SERVICE),
@@ -96,9 +97,11 @@ _RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 def _is_for_hubs(rule: Object, kind: str, name: str) -> bool:
-    """Whether a rule is not needed where neither the API is served nor a leader elected."""
+    """Whether a rule is not needed where neither the API is served, nor a leader elected, nor pods placed."""
     if rule["apiGroups"] == ["apiregistration.k8s.io"]:
         return True
+    if name == "sluice-topology":  # of nodes only what they have is read, for quotas that follow them
+        return bool(rule["resources"] != ["nodes"])
     return (kind, name) == ("Role", "sluice") and rule["apiGroups"] == ["coordination.k8s.io"]
 
 
