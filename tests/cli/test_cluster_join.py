@@ -81,11 +81,13 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
     b, sluice, _ = world
     there, config = flags(tmp_path)
     before = own(b, *MADE, *GATES)
-    planned = await sluice("cluster", "join", "b", *there, config, "--dry-run")
+    planned = await sluice("cluster", "join", "b", *there, config, "--dry-run", "--dispatch")
     assert planned.exit_code == 0, planned.stderr
     documents = list(yaml.safe_load_all(planned.stdout))
     assert documents[-1]["spec"] == {"kubeconfig": "b.yaml"}
     assert "Deployment" not in {each["kind"] for each in documents}
+    dispatching = next(each for each in documents if each["metadata"]["name"] == "sluice-dispatch-target")
+    assert dispatching["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]}]
     assert own(b, *MADE, *GATES) == before
 
     joined = await sluice("cluster", "join", "b", *there, config)

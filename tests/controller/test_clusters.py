@@ -6,7 +6,7 @@ import asyncio
 import copy
 
 import pytest
-from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, node, runs
 from other_clusters import cluster, other_cluster, state
 
 from admission.cli.serve.adoption import survey

@@ -138,7 +138,7 @@ class QuotasFromNodes:
                 unknown.add(name)
                 if (failure := view.nodes_failure) is not None:
                     log.warning("quota that follows nodes of the cluster %s stays as it is: %s", name, failure)
-        found = {}
+        found: dict[str, tuple[int, Mapping[str, int]]] = {}
         for flavor in self._flavors().values():
             places = {name for name in views if not elsewhere(flavor, name, labels)}
             if not places & unknown:

@@ -162,6 +162,7 @@ def cluster() -> None:
     show_default=True,
     help="What gates Jobs there; auto: admission policies, if the API server has them for all kinds it serves.",
 )
+@click.option("--dispatch", is_flag=True, help="Let Jobs of the hub run there: grant Sluice to create and delete Jobs.")
 @click.option("--image", metavar="IMAGE", help="Image of the webhook.  [default: that of the hub]")
 @click.option(
     "--config",

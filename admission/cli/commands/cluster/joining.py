@@ -51,6 +51,7 @@ class Joining:
     namespace: str
     api_server: str | None
     gate: Literal["auto", "policies", "webhook"]
+    dispatch: bool
     image: str | None
     config: Path | None
     uid: str
@@ -67,7 +68,7 @@ class Joining:
             if await self._needs_webhook(client, kinds):
                 given = integrations.model_dump(mode="json", by_alias=True, exclude_defaults=True)
                 gate = Gate(await self._image(), given, accepts_kueue_labels)
-            objects = there.manifests(self.name, self.namespace, kinds, gate)
+            objects = there.manifests(self.name, self.namespace, kinds, gate, dispatches=self.dispatch)
             wanted = self._cluster(before, gate)
             if self.dry_run:
                 click.echo("\n---\n".join(serialized(each, "yaml") for each in (*objects, wanted)))

@@ -85,7 +85,9 @@ class Leaving:
 
     async def _made(self, client: Client) -> list[Document]:
         """Return what `join` has made there, the last one first."""
-        everything = there.manifests(self.name, self.namespace, known_kinds(), there.Gate("", {"kinds": []}))
+        everything = there.manifests(
+            self.name, self.namespace, known_kinds(), there.Gate("", {"kinds": []}), dispatches=True
+        )
         return [
             each
             for each in reversed(await there.read(client, everything))

@@ -59,10 +59,15 @@ class Gate:
     accepts_kueue_labels: bool = True
 
 
-def manifests(name: str, namespace: str, kinds: Kinds, gate: Gate | None) -> list[Object]:
-    """Return the objects to make in the cluster `name`, in this order. `gate`: None if admission policies are used."""
+def manifests(name: str, namespace: str, kinds: Kinds, gate: Gate | None, *, dispatches: bool) -> list[Object]:
+    """Return the objects to make in the cluster `name`, in this order.
+
+    `gate`: None if admission policies are used. `dispatches`: whether Jobs of the hub run there.
+    """
     wanted = _RIGHTS if gate is None else _RIGHTS | _GATE
-    found = [copy.deepcopy(each) for each in _shipped(namespace) if (each["kind"], each["metadata"]["name"]) in wanted]
+    shipped = _shipped("kustomize/base/sluice.yaml", namespace)
+    found = [copy.deepcopy(each) for each in shipped if (each["kind"], each["metadata"]["name"]) in wanted]
+    found += _shipped("rbac/dispatch-target.yaml", namespace) if dispatches else []
     for obj in found:
         if "rules" in obj:
             obj["rules"] = [
@@ -126,10 +131,10 @@ def _configuration(namespace: str, integrations: Object) -> Object:
     }
 
 
-def _shipped(namespace: str) -> list[Object]:
-    """Return the manifests that the chart renders with its default values, for another namespace."""
+def _shipped(file: str, namespace: str) -> list[Object]:
+    """Return the manifests in a file of the folder `deploy`, for another namespace."""
     package = Path(admission.__file__).parent
-    files = (package / "_manifests" / "sluice.yaml", package.parent / "deploy" / "kustomize" / "base" / "sluice.yaml")
+    files = (package / "_manifests" / file, package.parent / "deploy" / file)
     text = next(file for file in files if file.exists()).read_text()
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return list(yaml.load_all(text.replace(NAMESPACE, namespace), loader))
