@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from admission.model.queues import (
         AdmissionCheck,
         Budget,
+        BudgetRequest,
         ClusterQueue,
         Cohort,
         Drain,
@@ -204,6 +205,11 @@ class Sluice:
     def drains(self) -> Collection[Drain]:
         """Drains, nodes and flavors on which nothing starts any more."""
         return self._of_kind("Drain")
+
+    @property
+    def budget_requests(self) -> Collection[BudgetRequest]:
+        """BudgetRequests, requests for more hours of Budgets."""
+        return self._of_kind("BudgetRequest")
 
     @property
     def user_limits(self) -> Collection[UserLimit]:

@@ -161,11 +161,28 @@ class BudgetGrant(Model):
     """The hours that are added; a negative number takes hours away."""
     reason: Annotated[str, Field(min_length=1, max_length=1024)]
     """Why; who wrote it and when is in the Budget's history."""
+    request: Annotated[str, Field(max_length=507)] = ""
+    """`NAMESPACE/NAME` of the BudgetRequest that it answers; with 0 hours it is declined; empty: nobody asked."""
 
     @property
     def total(self) -> int:
         """The hours as in `BudgetResource.total`."""
         return _product(self.resource, self.hours)
+
+
+class BudgetRequestSpec(Model):
+    """More hours for a Budget, asked for by those who use it."""
+
+    budget: Name
+    """The Budget."""
+    resource: QualifiedName
+    """The resource."""
+    hours: Quantity
+    """How many hours more."""
+    day: Day
+    """A day of the period that is to get them."""
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Why they are needed."""
 
 
 class BudgetSpec(Model):

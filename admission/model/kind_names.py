@@ -27,12 +27,14 @@ TOPOLOGY: Final = KindNames("Topology", "topologies", ("topo",))
 BUDGET: Final = KindNames("Budget", "budgets", ("bud",))
 RESERVATION: Final = KindNames("Reservation", "reservations", ("resv",))
 DRAIN: Final = KindNames("Drain", "drains", ())
+BUDGET_REQUEST: Final = KindNames("BudgetRequest", "budgetrequests", ("br",), namespaced=True)
 USER_LIMIT: Final = KindNames("UserLimit", "userlimits", ("ul",))
 PRICE_BOOK: Final = KindNames("PriceBook", "pricebooks", ("pb",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
     CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
-    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, DRAIN, USER_LIMIT, PRICE_BOOK, SUBSCRIPTION, CLUSTER,
+    PROVISIONING_REQUEST_CONFIG, BUDGET, RESERVATION, DRAIN, USER_LIMIT, PRICE_BOOK, BUDGET_REQUEST, SUBSCRIPTION,
+    CLUSTER,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

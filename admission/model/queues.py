@@ -23,7 +23,7 @@ from admission.model.base import (
     OptionalQualifiedName,
     QualifiedName,
 )
-from admission.model.budgets import BudgetSpec
+from admission.model.budgets import BudgetRequestSpec, BudgetSpec
 from admission.model.calendars import Calendar
 from admission.model.clusters import ClusterSpec
 from admission.model.drains import DrainSpec
@@ -709,6 +709,16 @@ class PriceBook(_Named):
     """The prices."""
 
 
+class BudgetRequest(_Named):
+    """A request for more hours of a Budget. An extension: Kueue has no such object."""
+
+    kind, plural, short_names, namespaced = kind_names.BUDGET_REQUEST
+    references = (Reference("Budget", "spec.budget", needed=False),)
+
+    spec: BudgetRequestSpec
+    """How many hours are asked for, of which Budget."""
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -766,6 +776,7 @@ QueueObject: TypeAlias = (
     | Drain
     | UserLimit
     | PriceBook
+    | BudgetRequest
     | Subscription
     | Cluster
 )
@@ -784,6 +795,7 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Drain,
     UserLimit,
     PriceBook,
+    BudgetRequest,
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""

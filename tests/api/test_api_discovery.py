@@ -18,8 +18,8 @@ async def test_discovery_lists_every_resource_with_its_verbs_and_scope(api):
     assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", "sluice.dev/v1")
     by_name = {row["name"]: row for row in listed["resources"]}
     assert {name for name in by_name if "/" not in name} == {
-        "admissionchecks", "auditrecords", "audits", "budgets", "clusterqueues", "clusters", "cohorts", "drains",
-        "localqueues",
+        "admissionchecks", "auditrecords", "audits", "budgetrequests", "budgets", "clusterqueues", "clusters",
+        "cohorts", "drains", "localqueues",
         "pricebooks", "provisioningrequestconfigs", "reports", "reservations", "resourceflavors",
         "subscriptions", "topologies", "userlimits", "whatifs", "workloadpriorityclasses", "workloads",
     }  # fmt: skip

@@ -48,6 +48,17 @@ def sums(name: str, hours: str, spent: str, reserved: str, left: str):
     return {"name": name, "hours": hours, "spent": spent, "reserved": reserved, "left": left}
 
 
+REQUEST = {"budget": "ml", "resource": GPU, "hours": 96, "day": "2026-11-28", "reason": "the paper of team A is due"}
+OTHERS = [
+    ("BudgetRequest", {"name": "ml-1", "namespace": "team-a"}, REQUEST),
+    (
+        "UserLimit",
+        {"name": "staff"},
+        {"groups": ["staff", "it"], "together": True, "running": 20, "resources": {GPU: 64}},
+    ),
+]
+
+
 SUMS = {
     "research": {
         "period": PERIOD,
@@ -67,6 +78,9 @@ async def test_budgets_are_shown_below_their_parents_with_what_is_left(browser: 
         for name, spec in BUDGETS.items():
             manifest = {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": name}, "spec": spec}
             await store.queues.create(parse_manifest(manifest), author=Author("test"))
+        for kind, metadata, spec in OTHERS:
+            manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
+            await store.queues.create(parse_manifest(manifest), author=Author("test"))
         await store.budget_sums.save(SUMS, at=store.now())
         app = create_app(store, token="t", checks={}, controller=NoController())
         async with listening(app, "127.0.0.1", 0) as address:
@@ -85,9 +99,15 @@ async def test_budgets_are_shown_below_their_parents_with_what_is_left(browser: 
             await expect(row.get_by_role("cell", name="−12")).to_be_visible()
             await expect(page.get_by_role("cell", name="not counted yet")).to_be_visible()
             await expect(page.get_by_role("rowheader", name="new")).to_contain_text("all workloads")
+            requests = page.get_by_role("region", name="Open requests")
+            await expect(requests).to_contain_text("team-a/ml-1")
             await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
             assert (await page.evaluate("axe.run()"))["violations"] == []
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             await page.get_by_role("searchbox", name="Find a Budget").fill("ml")
             await expect(page.get_by_role("rowheader")).to_have_count(1)
+            await page.goto(f"{address}/ui/people")
+            limits = page.get_by_role("region", name="UserLimits")
+            await expect(limits.get_by_role("row").nth(1)).to_contain_text("group staff, group it, together")
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             await context.close()

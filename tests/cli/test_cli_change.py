@@ -264,6 +264,19 @@ spec: {scope: {}, resources: [{name: cpu, hours: 100}], period: {every: Month}}
 """
 
 
+async def requests(sluice) -> list[str]:
+    """Ask for hours of the Budget twice, and return the names of the requests."""
+    silent = await sluice("budget", "request", "ml", "96", "-n", "team-a")
+    assert (silent.exit_code, "a request needs a reason" in silent.stderr) == (2, True)
+    for reason in ("paper", "another paper"):
+        args = ("96", "--day", "2026-12-24", "--reason", reason, "-n", "team-a")
+        asked = await sluice("budget", "request", "ml", *args)
+        assert asked.exit_code == 0, asked.stderr
+    listed = json.loads((await sluice("get", "br", "-n", "team-a", "-o", "json")).stdout)["items"]
+    assert {each["status"]["phase"] for each in listed} == {"Open"}
+    return [each["metadata"]["name"] for each in sorted(listed, key=lambda each: each["spec"]["reason"] != "paper")]
+
+
 async def test_grants_are_kept_in_the_budget_with_their_reasons_and_in_its_history(sluice, tmp_path):
     file = tmp_path / "budget.yaml"
     file.write_text(BUDGET)
@@ -285,6 +298,17 @@ async def test_grants_are_kept_in_the_budget_with_their_reasons_and_in_its_histo
     ]
     history = await sluice("history", "budget/ml")
     assert "paid twice" in history.stdout
+    wanted = shown["spec"]["grants"]
+    names = await requests(sluice)
+    for name, hours, said in zip(names, ("96", "0"), ("yes", "wait"), strict=True):
+        answered = await sluice("budget", "grant", "ml", hours, "--request", f"team-a/{name}", "--reason", said)
+        assert answered.exit_code == 0, answered.stderr
+    states = json.loads((await sluice("get", "budgetrequests", "-n", "team-a", "-o", "json")).stdout)["items"]
+    answers = {each["metadata"]["name"]: each["status"] for each in states}
+    assert [answers[name]["phase"] for name in names] == ["Granted", "Declined"]
+    assert answers[names[0]] == {"phase": "Granted", "hours": "96", "day": "2026-12-24", "reason": "yes"}
+    shown["spec"]["grants"] = json.loads((await sluice("get", "budget", "ml", "-o", "json")).stdout)["spec"]["grants"]
+    assert shown["spec"]["grants"][:2] == wanted
     assert (await sluice("diff", "-f", str(file))).exit_code == 0
     assert "unchanged" in (await sluice("apply", "-f", str(file), "--dry-run=client")).stdout
     file.write_text(BUDGET.replace("hours: 100", "hours: 90"))

@@ -26,6 +26,7 @@ from admission.model.queues import (
     QUEUE_OBJECTS,
     AdmissionCheck,
     Budget,
+    BudgetRequest,
     Cluster,
     ClusterQueue,
     Cohort,
@@ -117,6 +118,10 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
             "prices": [{"flavor": "a100", "resource": "cpu", "perHour": 0.5, "from": "2026-07-01"}],
         },
     })  # fmt: skip
+    more = BudgetRequest.model_validate({
+        "metadata": {"name": "ml-1", "namespace": "team-a"},
+        "spec": {"budget": "ml", "resource": "cpu", "hours": "96", "day": "2026-12-01", "reason": "deadline"},
+    })  # fmt: skip
     other = Cluster.model_validate({
         "metadata": {"name": "b", "labels": {"region": "eu"}},
         "spec": {
@@ -138,6 +143,7 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         away,
         most,
         prices,
+        more,
         told,
     )
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from admission.api.kinds.budget_requests import BUDGET_REQUEST
 from admission.api.kinds.budgets import BUDGET
 from admission.api.kinds.cluster_queues import CLUSTER_QUEUE
 from admission.api.kinds.clusters import CLUSTER
@@ -167,6 +168,7 @@ KINDS: Final = MappingProxyType(
             DRAIN,
             USER_LIMIT,
             PRICE_BOOK,
+            BUDGET_REQUEST,
             SUBSCRIPTION,
             CLUSTER,
         )

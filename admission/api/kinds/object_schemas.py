@@ -145,6 +145,21 @@ class BudgetStatus(Model):
     """Only in responses to a dry run: the effect on workloads."""
 
 
+class BudgetRequestStatus(Model):
+    """Status of a BudgetRequest, computed at each read from the grants of its Budget."""
+
+    phase: Literal["Open", "Granted", "Declined"]
+    """Whether it was answered."""
+    hours: str | None = None
+    """Hours that were granted."""
+    day: str | None = None
+    """A day of the period that gets them."""
+    reason: str | None = None
+    """Why, as the one who has answered it says."""
+    impact: Impact | None = None
+    """Only in responses to a dry run: the effect on workloads, which is none."""
+
+
 class ReservationStatus(Model):
     """Status of a Reservation, computed at each read."""
 

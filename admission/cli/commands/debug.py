@@ -46,6 +46,7 @@ _TYPES: Final = (
     "drains",
     "userlimits",
     "pricebooks",
+    "budgetrequests",
     "subscriptions",
     "workloads",
 )

@@ -156,8 +156,8 @@ def get(
     TYPE is clusterqueues (cq), cohorts (co), localqueues (lq), resourceflavors (rf),
     workloadpriorityclasses (wpc), admissionchecks (ac),
     provisioningrequestconfigs (prc), topologies (topo), budgets (bud),
-    reservations (resv), drains, userlimits (ul), pricebooks (pb), subscriptions (sub)
-    or workloads (wl), or several of them, separated by commas. The
+    reservations (resv), drains, userlimits (ul), pricebooks (pb), budgetrequests (br),
+    subscriptions (sub) or workloads (wl), or several of them, separated by commas. The
     NAME of a workload may be that of its Job.
 
     Finished workloads are included with --all, if they are named, or if

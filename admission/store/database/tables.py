@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0018"
+SCHEMA_VERSION = "0019"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.

@@ -17,6 +17,7 @@ from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
 from admission.model.queues import (
     Budget,
+    BudgetRequest,
     Drain,
     PriceBook,
     ProvisioningRequestConfig,
@@ -60,7 +61,7 @@ _NOT_VERSIONED = (*_REFERENCE_COLUMNS, "managed_fields")
 _REQUIRED_SCHEMA: Final = {
     Subscription.kind: "0007", Topology.kind: "0008", Budget.kind: "0010", ProvisioningRequestConfig.kind: "0011",
     Reservation.kind: "0013",
-    Drain.kind: "0015", UserLimit.kind: "0016", PriceBook.kind: "0018",
+    Drain.kind: "0015", UserLimit.kind: "0016", PriceBook.kind: "0018", BudgetRequest.kind: "0019",
 }  # fmt: skip
 """Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
 database is raised, so that older code refuses it."""

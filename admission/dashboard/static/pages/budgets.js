@@ -1,7 +1,7 @@
 // Page "Budgets": hours given, spent, reserved and left in the present period, as a tree by parent.
 import { path } from "../lib/api.js";
 import { BudgetBar } from "../lib/charts.js";
-import { Badge, Card, Empty, Failure, Loading, PageHead } from "../lib/components.js";
+import { Badge, Card, Empty, Failure, Free, Loading, PageHead, Table } from "../lib/components.js";
 import { amount, day, fullTime, percent, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
 import { useParameter } from "../lib/router.js";
@@ -33,7 +33,25 @@ export function Budgets() {
       ${rows.length ? html`<p class="legend tree-legend"><span><i class="swatch bar-used"></i>spent</span><span><i class="swatch bar-lent"></i>reserved</span><span><i class="swatch bar-track"></i>left</span><span><i class="swatch bar-borrowed"></i>overdrawn</span>
         <span class="soft">Each bar is the whole Budget. Reserved is what running workloads may still use until their time limits.</span></p>`
         : html`<${Empty} title="Nothing found">No Budget has “${find}” in its name.<//>`}
-    <//>`;
+    <//>
+    <${Requests} />`;
+}
+
+// Requests for more hours that nobody has answered.
+function Requests() {
+  const found = useAnswer(path("budgetrequests"), {}, { everyMs: 60000 });
+  const open = (found.data?.items || []).filter((each) => each.status.phase === "Open");
+  if (!open.length) return null;
+  return html`<${Card} title="Requests for more hours" note=${plural(open.length, "request")}>
+    <${Table} label="Open requests" rows=${open} keyOf=${(each) => each.metadata.uid} columns=${[
+      { name: "Request", cell: ({ metadata }) => html`<bdi>${metadata.namespace}/${metadata.name}</bdi>` },
+      { name: "Budget", cell: ({ spec }) => html`<bdi>${spec.budget}</bdi>` },
+      { name: "Hours", className: "number", cell: ({ spec }) => shown(spec.resource, amount(spec.hours)) },
+      { name: "Resource", className: "opt", cell: ({ spec }) => resourceName(spec.resource) },
+      { name: "For", className: "opt", cell: ({ spec }) => spec.day },
+      { name: "Reason", cell: ({ spec }) => html`<${Free} text=${spec.reason} longest=${200} />` }]} />
+    <p class="small soft">Answer one with <code>sluice budget grant BUDGET HOURS --request NAMESPACE/NAME --reason "..."</code>; 0 hours decline it.</p>
+  <//>`;
 }
 
 // One row for each resource of a Budget; the first one has the name.

@@ -1,4 +1,5 @@
 // Page "Users and namespaces": running and pending workloads now, and recent usage, of each.
+import { path } from "../lib/api.js";
 import { Card, Empty, Failure, Free, Loading, PageHead, Segments, Table } from "../lib/components.js";
 import { count, hours, hoursName, percent, resourceName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
@@ -37,7 +38,28 @@ export function People() {
       <${Card} title="Namespaces" note=${count(spaces.length)}>${spaces.length ? html`<${Table} label="Usage of each namespace" rows=${spaces} keyOf=${(row) => row.name} columns=${[
         { name: "Namespace", cell: (row) => html`<a href=${`${link("usage")}?by=user&of=${encodeURIComponent(row.name)}`}><bdi>${row.name}</bdi></a>` }, waiting, ...amounts, ...share]} />`
         : html`<${Empty} title="None">No namespace used quota in this time, and nothing waits.<//>`}<//>
-    </div>`;
+    </div>
+    <${Limits} />`;
+}
+
+// UserLimits: who may have how much running and waiting.
+function Limits() {
+  const found = useAnswer(path("userlimits"), {}, { everyMs: 60000 });
+  const limits = found.data?.items || [];
+  if (!limits.length) return null;
+  return html`<${Card} title="Limits of people" note=${count(limits.length)}>
+    <${Table} label="UserLimits" rows=${limits} keyOf=${(each) => each.metadata.uid} columns=${[
+      { name: "UserLimit", cell: ({ metadata }) => html`<bdi>${metadata.name}</bdi>` },
+      { name: "For", cell: ({ spec }) => html`<${Free} text=${whose(spec)} longest=${120} />` },
+      { name: "In", className: "opt", cell: ({ spec }) => (spec.clusterQueue ? html`<bdi>${spec.clusterQueue}</bdi>` : "all ClusterQueues") },
+      ...["running", "pending", "submitted"].map((field) => ({ name: field[0].toUpperCase() + field.slice(1), className: "number", cell: ({ spec }) => (field in spec ? count(spec[field]) : html`<span class="soft">–</span>`) })),
+      { name: "Resources", className: "opt", cell: ({ spec }) => Object.entries(spec.resources || {}).map(([name, most]) => `${resourceName(name)} ${most}`).join(", ") }]} />
+  <//>`;
+}
+
+function whose({ users = [], groups = [], together }) {
+  const names = [...users, ...groups.map((name) => `group ${name}`)].join(", ") || "everybody";
+  return together ? `${names}, together` : `${names}, each`;
 }
 
 function sums(report, nameOf) {
