@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from admission.cli.demo.plan import ScenePlan
 
 _JOBS = 1000
-_SPEED = 60.0
+SPEED = 60.0
 
 
 def plan() -> ScenePlan:
     """Return a plan with the demo's teams and nodes, and Jobs of one CPU for 20 real seconds that all fit together."""
-    teams = three_teams(jobs=_JOBS, speed=_SPEED)
+    teams = three_teams(jobs=_JOBS, speed=SPEED)
     pod = {"cpu": 1_000, "memory": 2**30}
     quota = dict.fromkeys(pod, 10**15)
     return replace(
         teams,
         teams=tuple(replace(team, nominal=quota, borrowing=None) for team in teams.teams),
-        jobs=tuple(PlannedJob(job.name, job.team, 1, pod, 20 * _SPEED) for job in teams.jobs),
+        jobs=tuple(PlannedJob(job.name, job.team, 1, pod, 20 * SPEED) for job in teams.jobs),
     )
 
 
@@ -41,7 +41,7 @@ async def run() -> list[Figure]:
     """Measure one burst through admission, running and finishing."""
     load = plan()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        async with running(Path(folder), queue_documents(load), speed=_SPEED) as sluice:
+        async with running(Path(folder), queue_documents(load), speed=SPEED) as sluice:
             await prepare(sluice.client, load)
             account = SceneAccount(load)
             observer = Observer(sluice.client, account)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.cli.demo.account import Account, Phase
+from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.children import alongside
 from admission.cli.demo.load import prepare, submit
 from admission.cli.demo.observer import Observer
@@ -30,7 +30,7 @@ from admission.engine import (
 )
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
-from tests.benchmarks.bench_burst import plan, until
+from tests.benchmarks.bench_burst import SPEED, plan, until
 from tests.benchmarks.measure import Figure, at_least, running
 
 if TYPE_CHECKING:
@@ -156,9 +156,9 @@ async def _served(documents: list[dict[str, Any]]) -> float:
     """Return how many Jobs of a burst `sluice serve` starts in a second of its processor time."""
     load = plan()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        async with running(Path(folder), documents) as sluice:
+        async with running(Path(folder), documents, speed=SPEED) as sluice:
             await prepare(sluice.client, load)
-            account = Account(load)
+            account = SceneAccount(load)
             observer = Observer(sluice.client, account)
             async with alongside(observer.run()):
                 await observer.synced()
