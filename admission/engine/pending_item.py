@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from admission.model.terms import NO_TERMS
-from admission.model.workload import LOCAL
+from admission.model.workload import LOCAL, person_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -37,7 +37,7 @@ Rank = tuple[int, float, str]
 
 def sharer_of(workload: Workload, *, by_user: bool) -> SharerKey:
     """Return whose usage orders a workload."""
-    return ("", workload.user) if by_user else (workload.namespace, workload.queue)
+    return ("", person_of(workload.user)) if by_user else (workload.namespace, workload.queue)
 
 
 class Progress(NamedTuple):

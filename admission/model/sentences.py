@@ -334,6 +334,8 @@ def whose_limit(user: str | None, limit: str) -> str:
     """Whose workloads a UserLimit counts: those of a user (empty: not recorded), or of all who share it (None)."""
     if user is None:
         return f"UserLimit {limit}"
+    if user.startswith("system:serviceaccount:"):
+        return f"service accounts of namespace {user.rpartition(':')[2]}"
     return f"user {user}" if user else "workloads without a recorded user"
 
 

@@ -24,6 +24,17 @@ LOCAL: Final = "local"
 """Name of the cluster that Sluice runs in, or whose kubeconfig it was given: the only one unless others have joined."""
 
 
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+
+
+def person_of(user: str) -> str:
+    """Return the name under which what a user has is counted: service accounts of a namespace count together.
+
+    Whoever may create service accounts there could otherwise be any number of users.
+    """
+    return user.rpartition(":")[0] if user.startswith(_SERVICE_ACCOUNT) else user
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """A pod's toleration; empty `key` with operator Exists tolerates all, empty `effect` every effect."""

@@ -56,6 +56,17 @@ def test_user_with_less_usage_in_the_queue_comes_first_whatever_the_local_queue(
     assert world.admitted() == ["unknown"]
 
 
+def test_service_accounts_of_a_namespace_share_as_one_user():
+    world = new_world(between="Users")
+    world.submit(workload("first", "a", 4, user="system:serviceaccount:ns:one"))
+    world.admitted()
+    world.now += 30
+    world.submit(workload("another", "b", 4, created=1, user="system:serviceaccount:ns:two"))
+    world.submit(workload("modest", "a", 4, created=2, user="bob"))
+    world.gone("first")
+    assert world.admitted() == ["modest"]
+
+
 def test_past_admissions_of_the_ledger_count_for_their_users():
     world = new_world(between="Users")
     row = PastAdmission("u", "ann", "ns", "a", "cq", "default", "cpu", 4000, world.now - 60, world.now - 1, False)

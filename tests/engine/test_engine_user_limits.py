@@ -69,6 +69,22 @@ def test_workloads_without_a_user_share_one_limit():
     assert parked(world) == {"second": (REASON, message)}
 
 
+def test_service_accounts_of_a_namespace_count_together():
+    world = new_world(limit(running=1))
+    world.submit(*(workload(f"w{n}", "a", created=n, user=f"system:serviceaccount:ns:robot-{n}") for n in range(2)))
+    world.submit(workload("w2", "a", created=2, user="system:serviceaccount:other:robot-0"))
+    message = "service accounts of namespace ns: 1 of at most 1 workloads are admitted in all ClusterQueues"
+    assert parked(world) == {"w1": (REASON, message)}
+
+
+def test_nobody_gets_more_by_replacing_a_workload_of_somebody_else():
+    world = new_world(limit(running=1))
+    world.submit(workload("of-ann", "a", user="ann"), workload("of-bob", "a", created=1, user="bob"))
+    assert len(world.admitted()) == 2
+    world.submit(workload("more", "a", created=2, user="ann", replaces="of-bob"))
+    assert parked(world)["more"][0] == REASON
+
+
 def test_larger_version_counts_only_for_what_it_adds():
     world = new_world(limit(running=1, resources={"cpu": 3}))
     world.submit(workload("small", "a", 1, count=2, user="ann"))

@@ -63,6 +63,7 @@ _LABEL_VALUES = st.sampled_from(["", "true", "false", "a", "x" * 63, "1", "0", "
 _NUMBERS = st.sampled_from([0, 1, 2, 3, 100, 2_000, 100_000, 2**31 - 1, -1])
 _SLUICES_ANNOTATIONS = (
     "sluice.dev/submitted-by",
+    "sluice.dev/submitter-groups",
     "sluice.dev/hold",
     "sluice.dev/job-min-parallelism",
     "kueue.x-k8s.io/job-min-parallelism",

@@ -26,6 +26,7 @@ _OTHERS = (
     "sluice.dev/start-with-owner",
     "sluice.dev/hold",
     "sluice.dev/submitted-by",
+    "sluice.dev/submitter-groups",
 )
 
 

@@ -76,6 +76,7 @@ async def note(cell: Cell) -> None:
         "sluice.dev/pod-group-fast-admission": "true",
         "sluice.dev/pod-group-role": "0" * 32 + "-000000",
         "sluice.dev/submitted-by": "root",
+        "sluice.dev/submitter-groups": "root",
     }
     owner = "00000000-0000-0000-0000-000000000001"
     labels = {"sluice.dev/workload-uid": owner, "sluice.dev/pod-set": "workers"}

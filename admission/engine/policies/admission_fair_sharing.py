@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine.policies.contract import AdmissionPolicy, Order, PolicyEvent
+from admission.model.workload import person_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,7 +72,7 @@ class UserUsed(PolicyEvent):
 
 
 _Key: TypeAlias = tuple[str, str] | tuple[str, str, str]
-"""A LocalQueue (namespace, name), or a user: ("", ClusterQueue, user)."""
+"""A LocalQueue (namespace, name), or a user: ("", ClusterQueue, `person_of` the user)."""
 
 
 class RecentUsage(AdmissionPolicy):
@@ -97,7 +98,7 @@ class RecentUsage(AdmissionPolicy):
             spec = self._view.cluster_queue_spec(row.cluster_queue)
             # An admission that continues with fewer pods was charged its penalty before.
             charged = spec is not None and _is_usage_based(spec) and not row.resized
-            for key in (row.namespace, row.local_queue), ("", row.cluster_queue, row.user):
+            for key in (row.namespace, row.local_queue), ("", row.cluster_queue, person_of(row.user)):
                 self._averages.add_past(key, row, charged=charged, now=self._view.now)
 
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
@@ -280,7 +281,7 @@ def _is_by_user(queue: ClusterQueueSpec) -> bool:
 
 def _keys(held: Held) -> tuple[_Key, _Key]:
     """Return those whose usage a workload is: its LocalQueue, and its user in its ClusterQueue."""
-    return held.local_queue, ("", held.queue.name, held.workload.user)
+    return held.local_queue, ("", held.queue.name, person_of(held.workload.user))
 
 
 def _natural(amounts: Mapping[str, int]) -> dict[str, float]:

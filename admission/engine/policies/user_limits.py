@@ -1,7 +1,8 @@
 """Limits of people: workloads that one user may have running and waiting, and the resources that their pods request.
 
 A user is who submitted the workload, as the webhook has recorded it, and has the groups that were recorded with it.
-Workloads without a recorded user count together, as those of one more user, so that nobody escapes a limit by them.
+Workloads without a recorded user count together, as those of one more user, so that nobody escapes a limit by them, and
+so do those of the service accounts of a namespace.
 
 Of the limits of one scope (a ClusterQueue, or all together), those that name the user hold; if there is none, those
 that name one of the groups; if there is none, those for everybody. If several hold, it is enough that one permits the
@@ -19,6 +20,7 @@ from admission.engine.policies.contract import AdmissionPolicy, Refusal
 from admission.engine.vocabulary import USER_LIMIT_REACHED
 from admission.model import sentences
 from admission.model.queues import UserLimit
+from admission.model.workload import person_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -163,7 +165,8 @@ class UsageOfUsers(AdmissionPolicy):
 
     def _of(self, workload: Workload, cluster_queue: str) -> tuple[_Account, ...]:
         """Return the accounts that count a workload in a ClusterQueue."""
-        keys = [(_EVERYWHERE, workload.user, ""), (cluster_queue, workload.user, "")]
+        person = person_of(workload.user)
+        keys = [(_EVERYWHERE, person, ""), (cluster_queue, person, "")]
         for scope in (_EVERYWHERE, cluster_queue) if self._shared else ():
             keys += [(scope, "", limit.name) for limit in self._shared.get(scope, ()) if limit.names(workload)]
         return tuple(self._accounts.get(key) or self._accounts.setdefault(key, _Account(key)) for key in keys)
@@ -229,7 +232,7 @@ class UsageOfUsers(AdmissionPolicy):
         for scope in (_EVERYWHERE, cluster_queue):
             found = ""
             for limit in self._own(workload, scope):
-                excess = self._excess(limit, workload, workload.user)
+                excess = self._excess(limit, workload, person_of(workload.user))
                 if not excess:
                     found = ""
                     break
@@ -247,7 +250,9 @@ class UsageOfUsers(AdmissionPolicy):
         scope = spec.cluster_queue
         key = (scope, "", limit.name) if user is None else (scope, user, "")
         account = self._accounts.get(key) or _Account(key)
-        replaced = self._replaced(workload, scope) if workload.replaces else None
+        replaced = self._charges.get(workload.replaces) if workload.replaces else None
+        if replaced is not None and account not in replaced.accounts:
+            replaced = None  # of somebody else, or elsewhere
         whose = sentences.whose_limit(user, limit.name)
         running = account.running - (replaced is not None)
         if spec.running is not None and running >= spec.running:
@@ -268,11 +273,6 @@ class UsageOfUsers(AdmissionPolicy):
             if needed and used + needed > most:
                 return sentences.in_use(whose, resource, (used, most, needed), scope)
         return ""
-
-    def _replaced(self, workload: Workload, scope: str) -> _Charge | None:
-        """Return what the workload replaces, if that counts in this scope."""
-        replaced = self._charges.get(workload.replaces)
-        return replaced if replaced is not None and scope in (_EVERYWHERE, replaced.cluster_queue) else None
 
 
 def _requests(workload: Workload, admitted: Mapping[str, int]) -> dict[str, int]:
