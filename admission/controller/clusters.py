@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from admission.cluster.claim import cluster_identities
 from admission.cluster.errors import RefusedByCluster
@@ -99,8 +99,9 @@ class Member:
         """Why it is not joined, as a message; empty: it is, or the first attempt is under way."""
         self._pause: float = FIRST_PAUSE if former is None else former._pause
         self._is_joined = False
+        self._epoch = 0
         self._is_enabled, self._is_disabled = asyncio.Event(), asyncio.Event()
-        unknown = JoinedCluster(cluster.name, "", "Connecting", store.now(), "is not connected yet")
+        unknown = JoinedCluster(cluster.name, "", "Connecting", store.now(), "")
         self._noted: JoinedCluster = unknown if former is None else former._noted
         """What is stored of it, or is to be."""
         self._is_loaded = former is not None
@@ -129,6 +130,7 @@ class Member:
 
     async def run(self, *, epoch: int, on_end: Callable[[], None]) -> None:
         """Connect, and follow the cluster until it is let go of, or cancelled. `on_end`: called in the first case."""
+        self._epoch = epoch
         await self._load()
         state = asyncio.create_task(self._watch_state(), name=f"state of {self.name}")
         try:
@@ -157,7 +159,7 @@ class Member:
             async with asyncio.timeout(CONNECT_SECONDS) as limit, self._connection.client as client:
                 await self._check_identity(client)
                 if self._noted.key is None:
-                    await self._note(self._noted._replace(key=token_hex(32)))
+                    await self._note(key=token_hex(32))
                 self.site.copies.key = self._noted.key or ""
                 if claim is not None:
                     await self._take(claim, epoch)
@@ -223,11 +225,13 @@ class Member:
                 log.warning("cluster %s waits for the database: %s", self.name, error)
                 await asyncio.sleep(FIRST_PAUSE)
 
-    async def _note(self, cluster: JoinedCluster) -> None:
-        """Store what is known now. Raises StoreError."""
-        self._noted = cluster
+    async def _note(self, **fields: Any) -> None:
+        """Store what is known now. Raises StoreError, and RefusedByCluster if the cluster has joined twice."""
         async with self._writing:
-            await self._store.joined_clusters.note(self._noted)
+            wanted = self._noted._replace(**fields)
+            if other := await self._store.joined_clusters.note(wanted, epoch=self._epoch):
+                raise RefusedByCluster(f"it has joined already, as {other}: delete one of the two")
+            self._noted = wanted
 
     # --- identity
 
@@ -246,7 +250,7 @@ class Member:
                 f"it is new to the database, which would {effect}; set spec.uid to {found[0]} if that is intended"
             )
         if self._noted.identity not in found:
-            await self._note(self._noted._replace(identity=found[0]))
+            await self._note(identity=found[0])
 
     async def _check_again(self, client: Client) -> NoReturn:
         """Check the identity again after each outage, before anything that the cluster has said is processed."""
@@ -303,8 +307,8 @@ class Member:
                 since = noted.since if noted.state == state else self._store.now()
                 log.info("cluster %s: %s%s", self.name, state, f": {why}" if why else "")
                 try:
-                    await self._note(noted._replace(state=state, since=since, message=why))
-                except StoreError as error:
+                    await self._note(state=state, since=since, message=why)
+                except (RefusedByCluster, StoreError) as error:
                     log.warning("the state of the cluster %s is not written: %s", self.name, error)
             self._close()
             await asyncio.sleep(INTERVAL)

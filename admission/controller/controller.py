@@ -385,7 +385,7 @@ class Controller:
         if self._join is not None:
             names = {obj.name for obj in objects if isinstance(obj, Cluster)}
             if (await self._store.joined_clusters.load()).keys() - names:
-                await self._store.joined_clusters.keep(names)
+                await self._store.joined_clusters.keep(names, epoch=self._epoch)
 
     def _adjust_members(self, objects: Iterable[QueueObject]) -> list[Site]:
         """Let clusters join and leave as Cluster objects say; return the sites that were added."""

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import delete, select
 
-from admission.store.database.tables import clusters
+from admission.model.workload import LOCAL
+from admission.store.database.tables import clusters, head
+from admission.store.errors import StaleEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.store.database.connection import Database
 
@@ -43,13 +47,35 @@ class JoinedClusters:
         async with self._database.read() as connection:
             return {row.name: JoinedCluster(*row) for row in await connection.execute(statement)}
 
-    async def note(self, cluster: JoinedCluster) -> None:
-        """Write a cluster. Raises StoreError."""
+    async def note(self, cluster: JoinedCluster, *, epoch: int) -> str:
+        """Write a cluster, unless it is known under another name: return that name, else an empty string.
+
+        The first name under which an identity was written keeps it; the cluster of the database itself is `local`.
+        Raises StoreError, and StaleEpoch if another leader has taken over.
+        """
         async with self._database.write() as connection:
+            own = await _lock(connection, epoch)
+            if cluster.identity:
+                same = clusters.c.identity == cluster.identity, clusters.c.name != cluster.name
+                other = (
+                    LOCAL if own == cluster.identity else await connection.scalar(select(clusters.c.name).where(*same))
+                )
+                if other is not None:
+                    return str(other)
             await connection.execute(delete(clusters).where(clusters.c.name == cluster.name))
             await connection.execute(clusters.insert(), cluster._asdict())
+        return ""
 
-    async def keep(self, names: Collection[str]) -> None:
-        """Delete the clusters of other names. Raises StoreError."""
+    async def keep(self, names: Collection[str], *, epoch: int) -> None:
+        """Delete the clusters of other names. Raises StoreError, and StaleEpoch as `note` does."""
         async with self._database.write() as connection:
+            await _lock(connection, epoch)
             await connection.execute(delete(clusters).where(clusters.c.name.not_in(list(names))))
+
+
+async def _lock(connection: AsyncConnection, epoch: int) -> str | None:
+    """Lock the row of `head`, and return the identity of the database's own cluster. Raises StaleEpoch."""
+    row = (await connection.execute(select(head.c.epoch, head.c.cluster).with_for_update())).one()
+    if row.epoch != epoch:
+        raise StaleEpoch(f"this Sluice is no longer the leader (its epoch is {epoch}); no cluster was written")
+    return None if row.cluster is None else str(row.cluster)

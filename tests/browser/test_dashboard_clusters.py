@@ -60,10 +60,10 @@ GPU = "nvidia.com/gpu"
 async def fill(store: Store) -> None:
     for document in parse_documents(OBJECTS, source="objects"):
         await store.queues.create(parse_manifest(document.body), author=Author("test"))
-    await store.joined_clusters.note(JoinedCluster("frankfurt", "uid-f", "Active", NOW, ""))
-    why = "is lost: the API server at https://oslo.example.org:6443 cannot be reached"
-    await store.joined_clusters.note(JoinedCluster("oslo", "uid-o", "Lost", NOW, why))
     epoch = await store.lead("test")
+    await store.joined_clusters.note(JoinedCluster("frankfurt", "uid-f", "Active", NOW, ""), epoch=epoch)
+    why = "is lost: the API server at https://oslo.example.org:6443 cannot be reached"
+    await store.joined_clusters.note(JoinedCluster("oslo", "uid-o", "Lost", NOW, why), epoch=epoch)
     pods = (PodSet(name="main", count=1, requests={GPU: 4, "cpu": 8000}),)
     records, opened = [], []
     for number, (cluster, state) in enumerate((("frankfurt", "a"), ("frankfurt", "p"), ("oslo", "p"), ("local", "p"))):

@@ -328,3 +328,55 @@ async def test_first_join_that_would_stop_running_jobs_needs_the_uid(world, othe
     await world.apply(cluster(uid=uid))
     await state(world, "Active")
     await world.record("runs", "admitted")
+
+
+async def test_cluster_that_joins_under_a_second_name_is_refused(joined):
+    await joined.apply(cluster("c"))
+
+    async def refused():
+        found = (await joined.store.joined_clusters.load()).get("c")
+        return found is not None and "it has joined already, as b" in found.message and found.state == "Connecting"
+
+    await joined.eventually(refused)
+    await state(joined, "Active")
+
+
+@pytest.mark.costly
+async def test_floods_and_hanging_plugins_of_others_do_not_keep_jobs_waiting(world, other):
+    """In b a user changes Jobs without end, and the API server answers late; the plugin of c never ends."""
+    hangs, began = asyncio.Event(), asyncio.Event()
+
+    async def plugin():
+        began.set()
+        await hangs.wait()
+
+    def join(joining):
+        return other.join(joining) if joining.name == "b" else Connection(Client(plugin), all_kinds(), None)
+
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster(), cluster("c"))
+    await world.start(join=join)
+    await state(world, "Active")
+    await began.wait()
+    for number in range(20):
+        await other.submit(job(f"flood-{number}", cpu="9"))
+    other.sandbox.faults.install({"rules": [{"match": {"verb": ["patch"]}, "do": "delay", "seconds": 5}]})
+    floods = 0
+
+    async def flood():
+        nonlocal floods
+        while True:
+            name = f"flood-{floods % 20}"
+            await other.user.patch("jobs", "team-a", name, {"metadata": {"annotations": {"n": str(floods)}}})
+            floods += 1
+            if floods % 50 == 0:
+                await asyncio.sleep(0)
+
+    flooding = asyncio.create_task(flood())
+    for number in range(3):
+        before = floods
+        await world.submit(job(f"here-{number}", cpu="3", seconds=20))
+        await world.job(f"here-{number}", is_done)
+        assert floods > before
+    flooding.cancel()
+    assert (await world.store.joined_clusters.load())["c"].state == "Connecting"
+    assert world.controller.inbox.weight < 2_000

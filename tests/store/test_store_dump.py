@@ -65,7 +65,9 @@ async def fill(store: Store, clock: Clock) -> None:
         await store.queues.create(obj, author=author)
     assert (await store.identity()).database
     await store.note_cluster("its-cluster")
-    await store.joined_clusters.note(JoinedCluster("b", "uid-of-b", "Lost", clock.now, "is lost: no answer"))
+    await store.joined_clusters.note(
+        JoinedCluster("b", "uid-of-b", "Lost", clock.now, "is lost: no answer"), epoch=epoch
+    )
     await store.queues.replace(cluster_queue(cpu="12", labels={"a": "b"}), author=author)
     waits, runs, done = workload("1"), workload("2", priority=-5), workload("3", pod_sets=ELABORATE_POD_SETS)
     await store.commit(

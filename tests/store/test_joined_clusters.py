@@ -1,0 +1,35 @@
+"""What the leader stores of clusters: by its epoch only, and each cluster under one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.store.errors import StaleEpoch
+from admission.store.joined_clusters import JoinedCluster
+
+
+async def test_deposed_leader_writes_no_cluster(store):
+    former = await store.lead("former")
+    b = JoinedCluster("b", "uid-b", "Active", 1.0, "", key="of the former leader")
+    await store.joined_clusters.note(b, epoch=former)
+    epoch = await store.lead("present", elected=True)
+    now = b._replace(key="of the present leader")
+    await store.joined_clusters.note(now, epoch=epoch)
+    with pytest.raises(StaleEpoch):
+        await store.joined_clusters.note(b._replace(state="Lost"), epoch=former)
+    with pytest.raises(StaleEpoch):
+        await store.joined_clusters.keep((), epoch=former)
+    assert await store.joined_clusters.load() == {"b": now}
+
+
+async def test_cluster_is_written_under_its_first_name_only(store):
+    epoch = await store.lead("test")
+    await store.note_cluster("uid-of-local")
+    b = JoinedCluster("b", "uid-b", "Active", 1.0, "")
+    unknown = JoinedCluster("c", "", "Connecting", 1.0, "is not connected yet")
+    assert [await store.joined_clusters.note(each, epoch=epoch) for each in (b, unknown, b)] == ["", "", ""]
+    assert await store.joined_clusters.note(unknown._replace(identity="uid-b"), epoch=epoch) == "b"
+    assert await store.joined_clusters.note(unknown._replace(identity="uid-of-local"), epoch=epoch) == "local"
+    assert await store.joined_clusters.load() == {"b": b, "c": unknown}
+    await store.joined_clusters.keep(["c"], epoch=epoch)
+    assert await store.joined_clusters.note(unknown._replace(identity="uid-b"), epoch=epoch) == ""
