@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -80,6 +80,25 @@ class _Runner(NamedTuple):
         return _Runner(workload.namespace, workload.queue, workload.user)
 
 
+class _Facts(NamedTuple):
+    """What is computed once of the spec of a Budget."""
+
+    own: str
+    """What its history depends on, without scopes."""
+    scope: str
+    """Its scope; empty: it has none."""
+    keys: Sequence[tuple[str, str]]
+    """The keys of its scope in `BudgetAccounts._scopes`."""
+
+    @staticmethod
+    def of(spec: BudgetSpec) -> _Facts:
+        """Return those of a spec."""
+        lines = [(each.name, each.flavors) for each in spec.resources]
+        # Only what is kept longer, or learned, has to be read again.
+        own = repr((spec.period.model_dump_json(), lines, spec.carry_over, spec.learn_run_times))
+        return _Facts(own, *(("", ()) if spec.scope is None else (spec.scope.model_dump_json(), _keys(spec.scope))))
+
+
 class _Charge(NamedTuple):
     """A workload that holds quota."""
 
@@ -122,7 +141,7 @@ class _Account:
         self.spec = spec
         self.history = history
         """What `closed` depends on: scopes, period, and resources."""
-        self._created = created
+        self.created = created
         self.is_seeded = is_seeded
         """Whether `closed` has all of the ledger's past."""
         self.reserves = spec.enforcement == "Reserve"
@@ -280,7 +299,7 @@ class _Account:
             before = self._slot - 1
             begins, ends = self.spec.period.bounds(before)
             self._carried = self._zeros()
-            if self._created < ends:
+            if self.created < ends:
                 for number, resource in enumerate(self.spec.resources):
                     held = (each.amounts[number] * max(ends - max(each.since, begins), 0) for each in self._running_on)
                     spent = (self.closed[before][number] if before in self.closed else 0) + sum(held)
@@ -429,6 +448,7 @@ class BudgetAccounts(AdmissionPolicy):
         self._view = view
         self.idle = True
         self._specs: dict[str, BudgetSpec] = {}
+        self._facts: dict[str, _Facts] = {}
         self._created: dict[str, int] = {}
         """By Budget, when it was, in microseconds."""
         self._cohorts: dict[tuple[str, str], str] = {}
@@ -480,6 +500,7 @@ class BudgetAccounts(AdmissionPolicy):
                 return
             spec, now = event.object.spec, self._now()
             self._specs[event.object.name] = spec
+            self._facts[event.object.name] = _Facts.of(spec)
             created = event.object.metadata.creation_timestamp
             self._created[event.object.name] = 0 if created is None else round(created.timestamp() * _MICROSECONDS)
             days = spec.period.days + spec.carry_over
@@ -538,7 +559,7 @@ class BudgetAccounts(AdmissionPolicy):
         return not all(account.is_seeded for account in self._accounts.values())
 
     def _sync(self) -> None:
-        """Create the accounts of all Budgets anew if any has changed; what they have spent is kept where it holds."""
+        """Create the accounts of Budgets that have changed; what they have spent is kept where it holds."""
         if not self._outdated:
             return
         self._outdated = False
@@ -553,47 +574,52 @@ class BudgetAccounts(AdmissionPolicy):
         for name, spec in self._specs.items():
             if spec.parent:
                 children[spec.parent].append(name)
-            if spec.scope is not None:
-                for key in _keys(spec.scope):
-                    self._scopes[key].append(name)
+            for key in self._facts[name].keys:
+                self._scopes[key].append(name)
         before, now = self._accounts, self._now()
-        self._accounts, self._charging, self._extensions = {}, {}, []
+        self._accounts, self._charging = {}, {}
+        new: set[_Account] = set()
+        closed: Mapping[int, Sequence[int]]
         for name, spec in self._specs.items():
-            history = self._history_of(name, children)
+            history, created = self._history_of(name, children), self._created[name]
             known = before.get(name)
             told = self._told.spent.get(name)
-            if told is not None and told[0] == history:
+            is_kept = known is not None and known.history == history
+            if known is not None and is_kept and known.is_seeded and known.spec is spec and known.created == created:
+                self._accounts[name] = known
+                continue
+            if known is not None and is_kept and known.is_seeded:
+                closed, is_seeded = known.closed, True
+            elif told is not None and told[0] == history:
                 closed, is_seeded = told[1], True
-            elif known is not None and known.history == history:
-                closed, is_seeded = known.closed, known.is_seeded
             else:
-                closed, is_seeded = {}, False
-            created = self._created[name]
+                closed, is_seeded = known.closed if known is not None and is_kept else {}, False
             account = _Account(name, spec, history, closed, is_seeded=is_seeded, created=created)
             account.follow(now)
             self._accounts[name] = account
+            new.add(account)
         self._preempting = tuple(each for each in self._accounts.values() if each.spec.action == "PreemptAfter")
         unknown = {name: told for name, told in self._told.spent.items() if name not in self._specs}
         self._told = BudgetsSpent(unknown, {})
-        for uid, charge in self._charges.items():
-            self._hold(uid, charge, now)
+        self._extensions = [each for each in self._extensions if self._accounts.get(each[2].name) is each[2]]
+        heapify(self._extensions)
+        for uid, charge in self._charges.items() if new else ():
+            self._hold(uid, charge, now, [each for each in self._charged_by(charge) if each in new])
 
     def _history_of(self, name: str, children: Mapping[str, Sequence[str]]) -> str:
         """Return all that decides what a Budget has spent: its period, its resources, and the scopes it charges."""
-        spec = self._specs[name]
+        facts = self._facts[name]
+        if name not in children and name not in self._queues:  # nearly all
+            return f"{facts.own} {facts.scope}"
         below, seen = [name], {name}
         for each in below:  # grows
             more = [child for child in children.get(each, ()) if child not in seen]
             below += more
             seen.update(more)
         scopes = {
-            (scope.model_dump_json(), *sorted(self._queues.get(each, ())))
-            for each in below
-            if (scope := self._specs[each].scope) is not None
+            f"{scope} {sorted(self._queues.get(each, ()))}" for each in below if (scope := self._facts[each].scope)
         }
-        lines = [(each.name, each.flavors) for each in spec.resources]
-        # Only what is kept longer, or learned, has to be read again.
-        return repr((spec.period.model_dump_json(), lines, sorted(scopes), spec.carry_over, spec.learn_run_times))
+        return f"{facts.own} {sorted(scopes)}"
 
     def events(self) -> Iterable[PolicyEvent]:
         """Return what has been spent, and since when workloads hold their quota."""
@@ -705,10 +731,10 @@ class BudgetAccounts(AdmissionPolicy):
         )
         self._sync()
         self._charges[workload.uid] = charge
-        self._hold(workload.uid, charge, now)
+        self._hold(workload.uid, charge, now, self._charged_by(charge))
 
-    def _hold(self, uid: str, charge: _Charge, now: int) -> None:
-        for account in self._charged_by(charge):
+    def _hold(self, uid: str, charge: _Charge, now: int, accounts: Iterable[_Account]) -> None:
+        for account in accounts:
             if not any(amounts := account.amounts(charge.usage)):
                 continue
             ends = charge.since
