@@ -342,47 +342,23 @@ class Cycle:
 
     def decide(self, entry: Entry) -> None:
         """Admit, preempt, reserve quota or skip, by the entry's mode (Kueue's `processEntry`)."""
-        better, worse = siblings(entry) if entry.item.workload.terms.variant_of else (None, None)
-        if better is not None:
-            entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, PENDING_EVALUATION, BETTER_ADMITTED
-        elif self._filters is None or self._permits(entry, self._filters):
-            self._decide(entry, worse)
-
-    def _permits(self, entry: Entry, filters: ActivePolicies) -> bool:
-        """Whether no policy refuses it now: it has flavors, and those admitted earlier in this cycle are charged."""
-        victims = [target.held for target in entry.targets]
-        refusal = filters.refusal(entry.item, entry.queue.name, self._quota_of(entry), victims)
-        if refusal is None:
-            return True
-        if not isinstance(entry.item, Mover):
-            entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
-            return False
-        if refusal.reason in (USER_LIMIT_REACHED, SET_LIMIT_REACHED):
-            return True  # its workload counts against these already
-        entry.outcome = Outcome.GATED
-        return False
-
-    def _decide(self, entry: Entry, worse: Held | None) -> None:
-        """Decide by the entry's mode. `worse`: a variant of the same workload that holds quota of a worse flavor."""
-        if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
-            self._reassign_without_victims(entry)
-        elif entry.queue.topologies is not None and self._places.needs_other_place(entry):
-            self._assign(entry, only=entry.assignment)
-            self._domain.shares = None
-        elif self._concurrent and self._cycle_usage and entry.flavors and not entry.fits_without(self._victims):
-            self._assign(entry)  # the quota of its flavor is kept for one that moves: there may be another
-            self._domain.shares = None
+        worse: Held | None = None
+        if entry.item.workload.terms.variant_of:
+            better, worse = siblings(entry)
+            if better is not None:
+                entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, PENDING_EVALUATION, BETTER_ADMITTED
+                return
+        if self._filters is not None and not self._permits(entry, self._filters):
+            return
+        if self._victims or self._concurrent or entry.queue.topologies is not None:
+            self._reassign(entry)
         assignment, usage = entry.assignment, entry.assignment.usage
         if assignment.mode is Mode.NO_FIT:
             entry.reason, entry.message = assignment.reason() or DRAINED, assignment.message()
         elif entry.queue.head is not None and self._would_delay(entry, entry.queue.head):
             entry.reason, entry.message = PENDING_EVALUATION, WOULD_DELAY
         elif assignment.mode is Mode.PREEMPT and not entry.targets:
-            entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
-            if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
-                kept = reserved(entry.node, usage, borrows=assignment.borrowing > 0)
-                self._add_cycle_usage(entry.node, kept)
-                self._places.occupy(entry)
+            self._wait(entry)
         elif assignment.mode is Mode.DEFERRED_FIT:
             self._defer(entry, DEFERRED)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
@@ -406,6 +382,40 @@ class Cycle:
             self._migrate(entry, worse)
         else:
             self._admit(entry)
+
+    def _permits(self, entry: Entry, filters: ActivePolicies) -> bool:
+        """Whether no policy refuses it now: it has flavors, and those admitted earlier in this cycle are charged."""
+        victims = [target.held for target in entry.targets]
+        refusal = filters.refusal(entry.item, entry.queue.name, self._quota_of(entry), victims)
+        if refusal is None:
+            return True
+        if not isinstance(entry.item, Mover):
+            entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
+            return False
+        if refusal.reason in (USER_LIMIT_REACHED, SET_LIMIT_REACHED):
+            return True  # its workload counts against these already
+        entry.outcome = Outcome.GATED
+        return False
+
+    def _reassign(self, entry: Entry) -> None:
+        """Assign a head anew if one decided before it in this cycle has taken its targets, its place or its flavor."""
+        if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
+            self._reassign_without_victims(entry)
+        elif entry.queue.topologies is not None and self._places.needs_other_place(entry):
+            self._assign(entry, only=entry.assignment)
+            self._domain.shares = None
+        elif self._concurrent and self._cycle_usage and entry.flavors and not entry.fits_without(self._victims):
+            self._assign(entry)  # the quota of its flavor is kept for one that moves: there may be another
+            self._domain.shares = None
+
+    def _wait(self, entry: Entry) -> None:
+        """Let a head wait for quota that no preemption could give it now, and keep what is free for it if need be."""
+        assignment = entry.assignment
+        entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
+        if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
+            kept = reserved(entry.node, assignment.usage, borrows=assignment.borrowing > 0)
+            self._add_cycle_usage(entry.node, kept)
+            self._places.occupy(entry)
 
     def _would_delay(self, entry: Entry, head: Head) -> bool:
         """Whether a workload could delay the first one of its ClusterQueue, which backfills."""
@@ -560,7 +570,8 @@ class Cycle:
             pending.sticky = item.uid
             self._result.moved = True
         not_admitted = entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
-        if not_admitted and best_effort and self._set_aside(entry):
+        asks = self._filters is not None or self._drains is not None
+        if not_admitted and best_effort and asks and self._set_aside(entry):
             self._result.moved = True
         elif (
             not_admitted

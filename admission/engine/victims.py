@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -176,8 +176,11 @@ class Taking:
     def __init__(self, enough: Callable[[], bool], placing: Placing | None) -> None:
         """`enough`: whether quota suffices at the present usage."""
         self.targets: list[Target] = []
-        self._enough = enough
-        self._placing = placing
+        self._fits = enough
+        self._count: Count = change_usage
+        if placing is not None:
+            self._fits = lambda: enough() and placing.fits()
+            self._count = partial(_change_both, placing)
 
     def take(self, target: Target) -> bool:
         """Take one more target; return whether they suffice now."""
@@ -192,13 +195,10 @@ class Taking:
             self._count(target, gone=False)
         return targets if found else []
 
-    def _fits(self) -> bool:
-        return self._enough() and (self._placing is None or self._placing.fits())
 
-    def _count(self, target: Target, *, gone: bool) -> None:
-        change_usage(target, gone=gone)
-        if self._placing is not None:
-            self._placing.change(target.held, gone=gone)
+def _change_both(placing: Placing, target: Target, *, gone: bool) -> None:
+    change_usage(target, gone=gone)
+    placing.change(target.held, gone=gone)
 
 
 def change_usage(target: Target, *, gone: bool) -> None:
