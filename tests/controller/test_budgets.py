@@ -116,6 +116,29 @@ async def test_budget_written_while_jobs_run_charges_all_that_the_ledger_has(que
     assert (spent, spent + reserved) == pytest.approx((await ledger(queues), await ledger(queues) + 3600), abs=2)
 
 
+async def test_budget_of_a_cohort_follows_its_queues_while_jobs_run(queues):
+    await queues.start(POLICY)
+    await queues.submit(limited("past", 1000, cpu="2"))
+    await queues.job("past", runs)
+    queues.pass_time(600)
+    await queues.user.delete("jobs", "team-a", "past", propagation="Background")
+    await queues.record("past", "finished")
+    of_lab = budget(100, "Charge", name="lab")
+    of_lab["spec"]["scope"] = {"cohorts": ["lab"]}
+    await queues.apply(of_lab)
+    assert await charged(queues, "lab") == (0, 0)
+    joined = cluster_queue(cpu="100")
+    joined["spec"]["cohortName"] = "lab"
+    await queues.apply(joined)
+    used = await ledger(queues)
+
+    async def follows():
+        return (await charged(queues, "lab"))[0] == pytest.approx(used, abs=1e-5)
+
+    assert await queues.eventually(follows)
+    assert used > 1000
+
+
 async def test_budgets_edited_again_and_again_charge_what_the_ledger_has(queues):
     await queues.start(POLICY)
     for number in range(3):
