@@ -103,5 +103,22 @@ async def test_operators_refuse_edits_of_what_they_hold_fixed():
 PLACED = {"template": {"spec": {"template": {"spec": {"nodeSelector": {"pool": "x"}}}}}}
 
 
+@pytest.mark.virtual_time
+async def test_appwrapper_creates_what_it_wraps_and_stays_as_it_was_written():
+    async with Sandbox() as sandbox, serve_kinds(sandbox, ["workload.codeflare.dev/appwrapper"]):
+        user = sandbox.local("admin")
+        wrapped = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}}}
+        template = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": wrapped}
+        spec = {"suspend": False, "components": [{"template": template, "podSetInfos": [PLACED_PODS]}]}
+        await user.create("appwrappers", "default", about("workload.codeflare.dev/v1beta2", "AppWrapper", spec))
+        job = await until(user, "jobs", "job", lambda each: True)
+        assert job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "x"}
+        assert job["spec"]["template"]["metadata"]["labels"]["workload.codeflare.dev/appwrapper"] == "a"
+        assert user.get("appwrappers", "default", "a")["spec"]["components"] == spec["components"]
+
+
+PLACED_PODS = {"nodeSelector": {"pool": "x"}}
+
+
 def about(api_version, kind, spec):
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}

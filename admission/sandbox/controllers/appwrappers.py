@@ -127,19 +127,20 @@ class AppWrapperController(SimulatedController[tuple[str, str]]):
         """Return a wrapped object as it is created: with a label, and what is added to its pods."""
         component = obj["spec"]["components"][number]
         label = {_LABEL: obj["metadata"]["name"]}
-        wrapped = merge_patch(component["template"], {"metadata": {"labels": label}})
+        template = orjson.loads(orjson.dumps(component["template"]))  # the stored object stays as it is
+        wrapped: Object = merge_patch(template, {"metadata": {"labels": label}})
         wrapped["metadata"]["ownerReferences"] = [owner_reference(obj)]
         infos = component.get("podSetInfos") or []
         for index, pod_set in enumerate(self._pod_sets(obj, number)):
             info: dict[str, Any] = infos[index] if index < len(infos) else {}
             keys = pod_set["path"].removeprefix("template.").replace("[", ".").replace("]", "").split(".")
-            template = paths.at(wrapped, keys) if pod_set["path"] != "template" else wrapped
-            metadata = template.setdefault("metadata", {})
+            pods = paths.at(wrapped, keys) if pod_set["path"] != "template" else wrapped
+            metadata = pods.setdefault("metadata", {})
             metadata["labels"] = {**(metadata.get("labels") or {}), **(info.get("labels") or {}), **label}
-            spec = template["spec"]
+            spec = pods["spec"]
             spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **(info.get("nodeSelector") or {})}
             spec["tolerations"] = [*(spec.get("tolerations") or ()), *(info.get("tolerations") or ())]
-        return dict(orjson.loads(orjson.dumps(wrapped)))
+        return wrapped
 
     async def _look(self, obj: Object, status: Object) -> None:
         """Note whether the pods are ready, and whether they have ended."""
