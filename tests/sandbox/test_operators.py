@@ -1,5 +1,7 @@
 """Simulated controllers of custom kinds."""
 
+from copy import deepcopy
+
 import pytest
 from custom_kinds import JOBSET, KINDS, jobset, served, until
 
@@ -110,7 +112,9 @@ async def test_appwrapper_creates_what_it_wraps_and_stays_as_it_was_written():
         wrapped = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pause"}]}}}
         template = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": wrapped}
         spec = {"suspend": False, "components": [{"template": template, "podSetInfos": [PLACED_PODS]}]}
-        await user.create("appwrappers", "default", about("workload.codeflare.dev/v1beta2", "AppWrapper", spec))
+        await user.create(
+            "appwrappers", "default", about("workload.codeflare.dev/v1beta2", "AppWrapper", deepcopy(spec))
+        )
         job = await until(user, "jobs", "job", lambda each: True)
         assert job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "x"}
         assert job["spec"]["template"]["metadata"]["labels"]["workload.codeflare.dev/appwrapper"] == "a"
