@@ -7,6 +7,7 @@ are not run. It prints a line when it is filled, and ends with its standard inpu
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -84,4 +85,5 @@ def _pod(number: int, node: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(50_000, 20, 100)  # as in `sluice sandbox`
     asyncio.run(_run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
