@@ -160,6 +160,8 @@ class NeededQuota:
     current: int
     needed: int | None
     """None: not even with `MOST_TIMES` the current quota, so something else is in the way."""
+    tried: tuple[tuple[int, Waits], ...]
+    """Each quota that was tried, in ascending order, with the waits of the ClusterQueue's workloads."""
 
 
 def quota_needed(
@@ -185,28 +187,30 @@ def quota_needed(
         text = f"ClusterQueue {goal.cluster_queue} has no quota of {goal.resource} in flavor {goal.flavor}"
         raise InvalidObject([("flavor", text)])
     step = 1000 if goal.resource == "cpu" else 1
-    tried = 0
+    tried: dict[int, Waits] = {}
 
     def is_met(nominal: int) -> bool:
-        nonlocal tried
         timeline = Timeline(past.versions, (*proposed, _with_nominal(queue, goal, nominal)), past.start, past.end)
         replay = Replay(past, policy, timeline, namespaces)
-        replay.run(lambda share: progress((tried + share) / (tried + share + 3)))
-        tried += 1
-        waits = _account(past, replay.courses, timeline).queues.get(goal.cluster_queue)
-        return waits is None or waits.p90 <= goal.p90
+        replay.run(lambda share: progress((len(tried) + share) / (len(tried) + share + 3)))
+        found = _account(past, replay.courses, timeline).queues.get(goal.cluster_queue)
+        waits = tried[nominal] = _Waited().waits() if found is None else found
+        return waits.p90 <= goal.p90
+
+    def answer(needed: int | None) -> NeededQuota:
+        return NeededQuota(current, needed, tuple(sorted(tried.items())))
 
     if is_met(current):
-        return NeededQuota(current, current)
+        return answer(current)
     low, high = current, max(2 * current, step)
     while not is_met(high):
         if high >= MOST_TIMES * max(current, step):
-            return NeededQuota(current, None)
+            return answer(None)
         low, high = high, 2 * high
     while high - low > max(step, high // 50):
         middle = (low + high) // 2 // step * step
         low, high = (low, middle) if is_met(middle) else (middle, high)
-    return NeededQuota(current, high)
+    return answer(high)
 
 
 def _nominal(queue: ClusterQueue, goal: Goal) -> int | None:

@@ -36,6 +36,7 @@ def needed_document(needed: NeededQuota, goal: Goal, past: Past) -> dict[str, An
         "p90Seconds": goal.p90,
         "nominalQuota": needed.current / unit,
         **({} if needed.needed is None else {"neededQuota": needed.needed / unit}),
+        "tried": [{"quota": quota / unit, **_waits(waits)} for quota, waits in needed.tried],
     }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 from serve_processes import NODE, QUEUES, all_finished, job, serving, sluice
@@ -69,13 +72,31 @@ async def test_replay_agrees_with_the_ledger_and_more_quota_shortens_waits(recor
     code, table, errors = await run(recorded, "--from", "1h", "--by", "user")
     assert code == 0, errors
     assert f"{JOBS} workloads waited" in table
-    code, needed, errors = await run(recorded, "--from", "1h", "--goal", "1s", "--quota", "cq/default/cpu")
+    code, needed, errors = await run(recorded, "--from", "1h", "--more", "cpu", "--until", "p90=1s")
     assert code == 0, errors
     # Eleven of twelve are the first that are nine of ten.
     assert f"With {JOBS - 1} ({JOBS - 5} more) cpu of flavor default in ClusterQueue cq" in needed
 
-    code, _, errors = await run(recorded, "--goal", "1s", "--quota", "cq/missing/cpu")
+    code, _, errors = await run(recorded, "--more", "cq/missing/cpu", "--until", "p90=1s")
     assert (code, errors) == (1, "error: flavor: ClusterQueue cq has no quota of cpu in flavor missing\n")
-    code, _, errors = await run(recorded, "--goal", "1s")
-    assert code == 2
-    assert "--quota" in errors
+    for wrong, named in ((["--more", "cpu"], "--until"), (["--until", "p90=1s"], "--more"), (["-o", "svg"], "--more")):
+        code, _, errors = await run(recorded, *wrong)
+        assert code == 2
+        assert named in errors
+    code, _, errors = await run(recorded, "--more", "nvidia.com/gpu", "--until", "p90=1s")
+    assert (code, errors) == (1, "error: no ClusterQueue has quota of nvidia.com/gpu\n")
+
+
+async def test_quotas_that_were_tried_are_a_chart_and_csv(recorded: str) -> None:
+    asked = ("--from", "1h", "--more", "cq/default/cpu", "--until", "p90=1s", "-o")
+    code, output, errors = await run(recorded, *asked, "csv")
+    assert code == 0, errors
+    tried = [*csv.DictReader(io.StringIO(output))]
+    assert tried[0]["quota"] == "4"
+    waits = [float(each["p90"]) for each in tried]
+    assert waits == sorted(waits, reverse=True)
+    code, output, errors = await run(recorded, *asked, "svg")
+    assert code == 0, errors
+    chart = ET.fromstring(output)
+    assert chart.attrib["aria-label"].startswith(f"{JOBS - 1} of cpu of flavor default in ClusterQueue cq: ")
+    assert len(chart.findall("{http://www.w3.org/2000/svg}circle")) == len(tried)

@@ -198,6 +198,8 @@ def test_quota_for_a_goal_is_the_lowest_that_meets_it():
     goal = Goal("a", "a100", "nvidia.com/gpu", 2 * HOUR + 60)
     needed = quota_needed(past, Policy(), goal, (), NAMESPACES)
     assert needed.current == 4
+    assert [quota for quota, _ in needed.tried] == sorted({quota for quota, _ in needed.tried})
+    assert dict(needed.tried)[14].p90 <= goal.p90 < dict(needed.tried)[13].p90
     assert needed.needed == 14  # with the 4 of b, 18 run at a time: 36 of 40 start in two turns
     assert quota_needed(past, Policy(), replace(goal, p90=24 * HOUR), (), NAMESPACES).needed == 4
 

@@ -17,6 +17,7 @@ from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.errors import CommandError
+from admission.cli.output.charts import quota_chart
 from admission.cli.output.printing import print_line, serialized
 from admission.cli.output.tables import aligned
 from admission.model.manifests import to_manifest
@@ -24,6 +25,7 @@ from admission.model.manifests import to_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from admission.client import Sluice
     from admission.client.transport import Document
 
 _PATH: Final = "/apis/sluice.dev/v1/whatifs"
@@ -46,12 +48,17 @@ _LARGEST: Final = 10
 )
 @click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
 @click.option(
-    "--goal",
+    "--more",
     default="",
-    metavar="DURATION",
-    help="Search the quota with which nine of ten workloads of a ClusterQueue start within this: 2h.",
+    metavar="[CLUSTERQUEUE/FLAVOR/]RESOURCE",
+    help="How much more of this quota is needed; RESOURCE is enough if one ClusterQueue has it in one flavor.",
 )
-@click.option("--quota", default="", metavar="CLUSTERQUEUE/FLAVOR/RESOURCE", help="With --goal: the quota to raise.")
+@click.option(
+    "--until",
+    default="",
+    metavar="p90=DURATION",
+    help="With --more: until nine of ten workloads of the ClusterQueue start within this, as p90=1h.",
+)
 @click.option(
     "--by",
     type=click.Choice(["clusterqueue", "user"]),
@@ -62,10 +69,10 @@ _LARGEST: Final = 10
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "json", "yaml", "csv"]),
+    type=click.Choice(["table", "json", "yaml", "csv", "svg"]),
     default="table",
     show_default=True,
-    help="Output format.",
+    help="Output format; svg: a chart, with --more.",
 )
 @translation_options
 @connection_options
@@ -75,8 +82,8 @@ def whatif(
     namespace: str | None,
     start: str,
     end: str,
-    goal: str,
-    quota: str,
+    more: str,
+    until: str,
     by: str,
     output: str,
     translation: TranslationFlags,
@@ -93,14 +100,17 @@ def whatif(
     Examples:
       sluice whatif -f more-quota.yaml --from 2026-10-01 --to 2026-11-01
       sluice whatif -f more-quota.yaml --by user -o csv
-      sluice whatif --goal 1h --quota ml/h100/nvidia.com/gpu
+      sluice whatif --more nvidia.com/gpu --until p90=1h
+      sluice whatif --more ml/h100/nvidia.com/gpu --until p90=1h -o svg >quota.svg
     """
-    wanted = _goal(goal, quota)
+    wanted = _goal(more, until)
+    if output == "svg" and wanted is None:
+        raise click.UsageError("-o svg is a chart of quota; it needs --more")
     answer = asyncio.run(_answer(connection, paths, Manifests(namespace, translation), start, end, wanted))
-    if output == "csv":
-        if wanted is not None:
-            raise click.UsageError("-o csv is for comparisons; it cannot be used with --goal")
-        _write_csv(answer, by)
+    if output == "svg":
+        click.echo(quota_chart(answer))
+    elif output == "csv":
+        _write_csv(answer, by) if wanted is None else _write_tried(answer)
     elif output in ("json", "yaml"):
         click.echo(serialized(answer, output))
     else:
@@ -108,20 +118,41 @@ def whatif(
             print_line(line)
 
 
-def _goal(goal: str, quota: str) -> Document | None:
-    """Return the goal of a question. Raises BadParameter."""
-    if not goal and not quota:
+def _goal(more: str, until: str) -> Document | None:
+    """Return the goal of a question; without ClusterQueue and flavor if `more` has none. Raises BadParameter."""
+    if not more and not until:
         return None
-    found = re.fullmatch(r"(\d{1,6})([smhd])", goal)
+    found = re.fullmatch(r"p90=(\d{1,6})([smhd])", until)
     if found is None:
-        raise click.BadParameter(f'--goal: "{goal}" is not a duration; give one such as 30m, 2h or 1d')
-    parts = quota.split("/", 2)  # the resource may contain a slash
-    if len(parts) != 3 or not all(parts):
+        raise click.BadParameter(f'--until: "{until}" is not a wish; give one such as p90=30m or p90=2h')
+    parts = more.split("/", 2) if more.count("/") > 1 else [more]  # the resource may contain a slash
+    if not all(parts):
         raise click.BadParameter(
-            f'--quota: "{quota}" is not CLUSTERQUEUE/FLAVOR/RESOURCE, such as ml/h100/nvidia.com/gpu'
+            f'--more: "{more}" is neither a resource nor CLUSTERQUEUE/FLAVOR/RESOURCE, such as ml/h100/nvidia.com/gpu'
         )
     seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
-    return {"clusterQueue": parts[0], "flavor": parts[1], "resource": parts[2], "p90Seconds": seconds}
+    place = dict(zip(("clusterQueue", "flavor"), parts[:-1], strict=False))
+    return {**place, "resource": parts[-1], "p90Seconds": seconds}
+
+
+async def _placed(sluice: Sluice, goal: Document) -> Document:
+    """Return a goal with the only ClusterQueue and flavor that have its resource. Raises CommandError."""
+    if "flavor" in goal:
+        return goal
+    places = [
+        (queue["metadata"]["name"], flavor["name"])
+        async for queue in sluice.documents("clusterqueues").list()
+        for group in queue["spec"].get("resourceGroups", ())
+        for flavor in group["flavors"]
+        if any(quota["name"] == goal["resource"] for quota in flavor["resources"])
+    ]
+    if len(places) == 1:
+        return dict(zip(("clusterQueue", "flavor"), places[0], strict=True)) | goal
+    if not places:
+        raise CommandError(f"no ClusterQueue has quota of {goal['resource']}")
+    names = ", ".join("/".join((*place, goal["resource"])) for place in places[:_LARGEST])
+    more = f" and {len(places) - _LARGEST} more" if len(places) > _LARGEST else ""
+    raise CommandError(f"several quotas of {goal['resource']} could be raised; give one to --more: {names}{more}")
 
 
 async def _answer(
@@ -130,6 +161,7 @@ async def _answer(
     """Ask the server, show its progress, and return its answer."""
     async with connect(connection) as sluice:
         objects = manifests.read(paths, namespace=manifests.namespace or sluice.namespace) if paths else []
+        goal = None if goal is None else await _placed(sluice, goal)
         body = {"from": start, "to": end or "0m", "objects": [to_manifest(item) for item in objects]}
         answer: Document | None = None
         async with sluice.stream(_PATH, body if goal is None else {**body, "goal": goal}) as lines:
@@ -243,6 +275,15 @@ def _needed(answer: Document) -> Iterator[str]:
         yield f"With the present {now:g} {place}, {wish}."
     else:
         yield f"With {needed:g} ({needed - now:g} more) {place}, {wish}."
+
+
+def _write_tried(answer: Document) -> None:
+    """Print a row of each quota that was tried, with seconds."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["quota", "workloads", "waiting", "mean", "p50", "p90", "longest", "preemptions"])
+    for each in answer["tried"]:
+        waits = [each["waitSeconds"][name] for name in ("mean", "p50", "p90", "longest")]
+        writer.writerow([f"{each['quota']:g}", each["workloads"], each["waiting"], *waits, each["preemptions"]])
 
 
 def _write_csv(answer: Document, by: str) -> None:
