@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.notifications.receivers import Format
+    from admission.store.budget_sums import BudgetAlert
     from admission.store.notifications import QuotaVersion, WorkloadEvent
     from admission.store.records import Document
 
 _PREFIX: Final = "dev.sluice."
 WORKLOAD: Final = f"{_PREFIX}workload."
 QUOTA_CHANGED: Final = f"{_PREFIX}quota.changed"
+BUDGET_USED: Final = f"{_PREFIX}budget.used"
 LEFT_OUT: Final = f"{_PREFIX}notifications.leftout"
 """Types of CloudEvents; `WORKLOAD` is followed by admitted, preempted, finished or pending."""
 
@@ -63,6 +65,19 @@ def quota_event(source: str, version: QuotaVersion, changes: list[Document]) -> 
     }
     subject = f"{version.kind.lower()}s/{version.name}"
     return _event(source, QUOTA_CHANGED, f"quota-{version.id}", subject, version.at, data)
+
+
+def budget_event(source: str, alert: BudgetAlert) -> Document:
+    """Return the CloudEvent for a part of a Budget's hours that was spent or reserved."""
+    data: Document = {
+        "budget": alert.budget,
+        "resource": alert.resource,
+        "percent": alert.level,
+        "periodStart": alert.period,
+        "message": clean(alert.message, longest=_MAX_MESSAGE),
+    }
+    id_ = f"budget-{alert.budget}-{alert.resource}-{alert.period}-{alert.level}"
+    return _event(source, BUDGET_USED, id_, f"budgets/{alert.budget}", alert.at, data)
 
 
 def left_out_event(source: str, subscription: Document, numbers: Mapping[str, int], *, hour: float) -> Document:
@@ -109,6 +124,8 @@ def slack_text(event: Document) -> str:
         text = f"{_plain(data['kind'])} *{_plain(data['name'])}* was changed by {_plain(data['user'])}"
         lines = [f"{text}: {_plain(data['reason'])}" if data["reason"] else text]
         return "\n".join(lines + [_plain(_change(change)) for change in data["changes"][:5]])
+    if type_ == BUDGET_USED:
+        return _plain(data["message"])
     texts = {"pending": "has been pending for a long time", "finished": f"is finished ({data['reason']})"}
     event_name = type_.removeprefix(WORKLOAD)
     title = f"{_plain(data['kind'])} *{_plain(data['namespace'])}/{_plain(data['name'])}*"

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from admission.model.errors import StoreError
-from admission.model.queues import LocalQueue, Subscription
-from admission.notifications.bodies import WORKLOAD, workload_event
+from admission.model.queues import Budget, LocalQueue, Subscription
+from admission.notifications.bodies import WORKLOAD, budget_event, workload_event
 from admission.notifications.matching import HOUR, NotificationBatch, scope_of
 from admission.notifications.receivers import NOT_SERVED, DeliveryFailed
 from admission.store.errors import StaleEpoch
@@ -128,6 +128,7 @@ class Notifier:
             found = await self._outbox.read_log(progress)
             batches = await self._match(found)
             await self._add_long_waits(batches)
+            await self._add_alerts(batches)
             changed = {one.uid: one.state for one, before in batches if one.state != before}
             new = [each for one, _ in batches for each in one.notifications]
             if new or changed or found.progress != progress:
@@ -195,6 +196,25 @@ class Notifier:
             if number > len(waiting):
                 each.count_left_out(f"{WORKLOAD}pending", number - len(waiting))
             each.state = replace(each.state, waits_told_to=each.now - seconds)
+
+    async def _add_alerts(self, batches: Iterable[tuple[NotificationBatch, SubscriptionState]]) -> None:
+        """Add notifications of Budgets of which a part was spent or reserved since the last ones."""
+        told = [each for each, _ in batches if "BudgetUsed" in each.subscription.spec.events]
+        if not told:
+            return
+        alerts = await self._store.budget_sums.alerts()
+        budgets = cast("tuple[Budget, ...]", await self._store.queues.list(Budget.kind))
+        namespaces = {each.name: each.spec.scope.namespaces if each.spec.scope else () for each in budgets}
+        for each in told:
+            before, spec = each.state.alerts_told_to, each.subscription.spec
+            of = each.subscription.metadata.namespace if spec.scope == "Namespace" else ""
+            for alert in alerts:
+                if before is None or alert.at <= before or (of and of not in namespaces.get(alert.budget, ())):
+                    continue
+                each.add(budget_event(self._source, alert))
+            newest = max((alert.at for alert in alerts), default=0.0)
+            if before is None or newest > before:
+                each.state = replace(each.state, alerts_told_to=max(newest, before or 0.0))
 
     async def _clean_up(self, epoch: int) -> None:
         """Every CLEANUP_INTERVAL: prune the outbox, and update the errors of Subscriptions that are not served."""

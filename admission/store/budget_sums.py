@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import delete, select
 
@@ -14,6 +14,20 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
     from admission.store.records import Document
+
+
+class BudgetAlert(NamedTuple):
+    """Half, 80 % or all of a Budget's hours of a resource in a period was spent or reserved."""
+
+    budget: str
+    resource: str
+    level: int
+    """The percentage that was reached."""
+    period: str
+    """Start of the period (RFC 3339)."""
+    at: float
+    """When it was seen (Unix time, s)."""
+    message: str
 
 
 class BudgetSums:
@@ -28,6 +42,17 @@ class BudgetSums:
         async with self._database.read() as connection:
             rows = await connection.execute(select(columns.budget, columns.sums))
             return {row.budget: row.sums for row in rows}
+
+    async def alerts(self) -> list[BudgetAlert]:
+        """Return the alerts of the present periods, oldest first. Raises StoreError."""
+        return sorted(
+            (
+                BudgetAlert(name, one["resource"], one["level"], sums["period"]["start"], one["at"], one["message"])
+                for name, sums in (await self.load()).items()
+                for one in sums.get("alerts", ())
+            ),
+            key=lambda alert: alert.at,
+        )
 
     async def used_up_since(self) -> dict[str, int]:
         """Return since when Budgets with `PreemptAfter` are used up, in microseconds, by name. Raises StoreError."""

@@ -104,6 +104,8 @@ class SubscriptionState:
 
     waits_told_to: float | None = None
     """Queueing time up to which long waits were reported; workloads queued later are still to be checked."""
+    alerts_told_to: float | None = None
+    """Time up to which alerts of Budgets were reported; None: none yet."""
     hour: float | None = None
     """Start of the hour that `in_hour` (notifications created) and `left_out` (beyond the limit, by type) count."""
     in_hour: int = 0
@@ -234,7 +236,8 @@ class Notifications:
             for one in new
         ]
         kept = [
-            {"subscription": uid, "waits_told_to": state.waits_told_to, "hour": state.hour,
+            {"subscription": uid, "waits_told_to": state.waits_told_to, "alerts_told_to": state.alerts_told_to,
+             "hour": state.hour,
              "in_hour": state.in_hour, "left_out": dict(state.left_out), "error": ""}
             for uid, state in states.items()
         ]  # fmt: skip
@@ -340,7 +343,7 @@ class Notifications:
 
 _STATES = subscription_states.c
 _STATE = tuple(column.name for column in _STATES if not column.primary_key)
-_REPORTING_COLUMNS = ("waits_told_to", "hour", "in_hour", "left_out")
+_REPORTING_COLUMNS = ("waits_told_to", "alerts_told_to", "hour", "in_hour", "left_out")
 _OF_WORKLOAD = tuple(
     workloads.c[name] for name in ("uid", "namespace", "name", "kind", "local_queue", "cluster_queue", "submitted_by")
 )

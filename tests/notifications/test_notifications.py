@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from receiving import SECRET, inbox, notifying, process_and_deliver, receiver, subscription
 
+from admission.model.manifests import parse_manifest
 from admission.notifications.bodies import slack_text
 from admission.store.audit_log import Author
 from admission.store.errors import StaleEpoch
@@ -304,6 +305,40 @@ async def test_namespace_subscription_gets_quota_changes_of_its_own_queues_only(
         text = slack_text(event)
         assert text.splitlines()[0] == "ClusterQueue *cq* was changed by ada: more for &lt;all&gt;"
         assert text.splitlines()[1].endswith('nominalQuota: "10" -&gt; "20"')
+
+
+async def test_alerts_of_budgets_are_notified_once_where_they_concern(store, clock, tmp_path):
+    epoch = await store.lead("test")
+    spec = {"resources": [{"name": "cpu", "hours": 10}], "period": {"every": "Month"}}
+
+    def alerts(*reached: tuple[str, int]):
+        period = {"start": "2025-06-01T00:00:00Z", "end": "2025-07-01T00:00:00Z"}
+        message = "Budget {} has spent or reserved {} of 10 hours of cpu ({} %)"
+        return {
+            name: {"period": period, "resources": [], "alerts": [
+                {"resource": "cpu", "level": level, "at": clock(), "message": message.format(name, level / 10, level)}
+            ]}
+            for name, level in reached
+        }  # fmt: skip
+
+    async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
+        for name, namespace in (("ml", "team-a"), ("other", "team-b")):
+            given = {**spec, "scope": {"namespaces": [namespace]}}
+            await subscribe(store, parse_manifest(
+                {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": name}, "spec": given}
+            ))  # fmt: skip
+        await store.budget_sums.save(alerts(("ml", 50)), at=clock())
+        await subscribe(store, subscription("own", events=["BudgetUsed"]))
+        await process_and_deliver(notifier, epoch)
+        assert box.received == []  # reached before the Subscription
+        clock.advance(10)
+        await store.budget_sums.save(alerts(("ml", 80), ("other", 100)), at=clock())
+        for _ in range(2):
+            await process_and_deliver(notifier, epoch)
+        (one,) = box.received
+        assert one.event["type"] == "dev.sluice.budget.used"
+        assert (one.event["subject"], one.event["data"]["percent"]) == ("budgets/ml", 80)
+        assert slack_text(one.event) == "Budget ml has spent or reserved 8.0 of 10 hours of cpu (80 %)"
 
 
 async def test_receiver_is_used_only_by_subscriptions_of_its_namespaces(store, clock, tmp_path):

@@ -230,7 +230,7 @@ async def test_file_that_is_not_a_dump_is_rejected(store: Store, file: bytes):
 
 async def test_dump_of_another_schema_is_rejected_with_a_hint_to_migrate(store: Store):
     header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
-    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0019.*`sluice migrate`"):
+    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0020.*`sluice migrate`"):
         await store.restore([header], check_progress)
 
 

@@ -132,6 +132,19 @@ class BudgetResourceStatus(Model):
     """Hours that are neither spent nor reserved; negative if the Budget is overdrawn."""
 
 
+class BudgetAlertStatus(Model):
+    """A part of the hours that was spent or reserved in the present period."""
+
+    resource: str
+    """The resource."""
+    level: int
+    """The percentage that was reached: 50, 80 or 100."""
+    at: float
+    """When that was seen (seconds since the epoch)."""
+    message: str
+    """The numbers, as a sentence."""
+
+
 class BudgetStatus(Model):
     """Status of a Budget, as the leader has written it a few seconds ago; without `period` it has not yet."""
 
@@ -141,6 +154,8 @@ class BudgetStatus(Model):
     """The hours, in the order of the spec."""
     used_up_since: str | None = None
     """With `action: PreemptAfter`, since when hours are used up (RFC 3339); not given: they are not."""
+    alerts: tuple[BudgetAlertStatus, ...] = ()
+    """The highest alert of each resource in the present period."""
     impact: Impact | None = None
     """Only in responses to a dry run: the effect on workloads."""
 

@@ -81,6 +81,8 @@ def _rights(subscription: Subscription) -> list[Right]:
         rights.append(Right("get", "clusterqueues", "history"))
         if spec.scope == "Cluster" and not spec.cluster_queue:
             rights.append(Right("get", "cohorts", "history"))
+    if "BudgetUsed" in spec.events and spec.scope == "Cluster":  # of a namespace its workloads' messages say as much
+        rights.append(Right("list", "budgets"))
     return rights
 
 

@@ -42,8 +42,6 @@ class BudgetReports:
         self._engine = engine
         self._saved: dict[str, Document] | None = None
         """What was saved last; None: it is not known."""
-        self._alerted: dict[tuple[str, str, int], int] = {}
-        """(Budget, resource, start of the period) to the highest level that an Event was written for."""
 
     async def run(self) -> None:
         """Report every `INTERVAL` seconds until cancelled."""
@@ -57,19 +55,19 @@ class BudgetReports:
         if self._saved is None:
             self._saved = await self._store.budget_sums.load()
         found: dict[str, Document] = {}
-        reached: list[tuple[str, str, int, int, str]] = []
+        reached: list[tuple[str, str, Document]] = []
         for accounts in engine.policies:
             if isinstance(accounts, BudgetAccounts):
                 for name, _, bounds, sums in accounts.sums():
                     found[name] = _document(bounds, sums, accounts.used_up_since(name))
-                    reached += self._reached(name, bounds[0], sums)
+                    reached += self._alert(name, found[name], sums)
         if found != self._saved:
             await self._store.budget_sums.save(found, at=self._store.now())
             self._saved = found
         if reached:
             uids = {each.name: each.metadata.uid or "" for each in await self._store.queues.list(Budget.kind)}
-            for name, resource, begins, level, note in reached:
-                self._alerted[name, resource, begins] = level
+            for name, begins, alert in reached:
+                level, note, resource = alert["level"], alert["message"], alert["resource"]
                 regarding = ObjectReference("sluice.dev/v1", Budget.kind, name, uids.get(name, ""))
                 log.warning("%s", note)
                 self._events.record(
@@ -77,15 +75,23 @@ class BudgetReports:
                     occasion=f"{resource} {begins}",
                 )  # fmt: skip
 
-    def _reached(self, name: str, begins: int, sums: list[Sum]) -> Iterator[tuple[str, str, int, int, str]]:
+    def _alert(self, name: str, document: Document, sums: list[Sum]) -> Iterator[tuple[str, str, Document]]:
+        """Add its alerts to the document of a Budget; yield the new ones, with Budget and start of the period."""
+        begins, saved = document["period"]["start"], (self._saved or {}).get(name, {})
+        before = saved.get("alerts", []) if saved.get("period", {}).get("start") == begins else []
+        alerts = {each["resource"]: each for each in before}
         for each in sums:
             resource = each.resource.name
             used = each.limit - each.left
             level = next((level for level in LEVELS if each.limit and used * 100 >= level * each.limit), 0)
-            if level > self._alerted.get((name, resource, begins), 0):
-                hours = [hours_text(resource, amount) for amount in (used, each.limit)]
-                note = f"Budget {name} has spent or reserved {hours[0]} of {hours[1]} hours of {resource} ({level} %)"
-                yield name, resource, begins, level, note
+            if level <= alerts.get(resource, {"level": 0})["level"]:
+                continue
+            hours = [hours_text(resource, amount) for amount in (used, each.limit)]
+            note = f"Budget {name} has spent or reserved {hours[0]} of {hours[1]} hours of {resource} ({level} %)"
+            alerts[resource] = {"resource": resource, "level": level, "at": self._store.now(), "message": note}
+            yield name, begins, alerts[resource]
+        if alerts:
+            document["alerts"] = list(alerts.values())
 
 
 def _document(bounds: tuple[int, int], sums: list[Sum], used_up_since: float | None) -> Document:

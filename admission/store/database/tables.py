@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0019"
+SCHEMA_VERSION = "0020"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -378,6 +378,7 @@ subscription_states = Table(
     Column("failures", Integer, nullable=False, server_default="0", comment="Attempts since the last success"),
     Column("failed_at", Instant, comment="The first failure since the last success"),
     Column("error", Text, nullable=False, comment="Of the last failure; empty: there was none since the last success"),
+    Column("alerts_told_to", Instant, comment="Alerts of Budgets that were reached by then were told"),
     comment="What became of the notifications of each Subscription",
     info={"exported": False},
 )
