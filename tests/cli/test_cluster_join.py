@@ -205,3 +205,19 @@ async def test_secret_of_credentials_is_made_and_keeps_other_files(tmp_path):
             assert await credentials.remove("b.yaml") == ""
         secret = sandbox.local("admin").get("secrets", "default", "clusters")
         assert secret["data"] == {"c.yaml": base64.b64encode(b"c").decode()}
+
+
+@pytest.mark.costly
+async def test_token_is_replaced_while_the_cluster_is_in_use(world, tmp_path):
+    b, sluice, _ = world
+    there, config = flags(tmp_path)
+    assert (await sluice("cluster", "join", "b", *there, config)).exit_code == 0
+    kubeconfig = tmp_path / "credentials" / "b.yaml"
+    before = kubeconfig.read_text()
+    await b.local("admin").delete("secrets", "sluice-system", "sluice-token")
+    again = await sluice("cluster", "join", "b", *there, config)
+    assert again.exit_code == 0, again.stderr
+    assert "secret/sluice-token created" in again.stdout
+    assert kubeconfig.read_text() != before
+    await b.local("admin").create("jobs", "default", job("j", seconds=3600))
+    await until_job(b, "j", lambda obj: bool(obj.get("status", {}).get("active")))
