@@ -36,8 +36,8 @@ _FROM_ALPHA: Final = {
 }
 """Kind of Kueue 0.1 and 0.2 (`v1alpha1`, `v1alpha2`) -> how to write it in `v1beta1`."""
 _OURS: Final = ("admission.model", "admission.cli")
-_MEANT_EMPTY: Final = frozenset({"namespaceSelector", "scope"})
-"""Fields that select all if they are empty, and nothing if they are missing."""
+_MEANT_EMPTY: Final = frozenset({"dispatch", "namespaceSelector", "scope"})
+"""Fields that mean something if they are empty, and something else if they are missing."""
 _MAX_FAULTS: Final = 20
 """Faults of one object that are reported at most; formatting a hundred thousand messages would take minutes."""
 _MAX_FIELD_LENGTH: Final = 64

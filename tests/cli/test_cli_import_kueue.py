@@ -117,7 +117,7 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     note = lines[lines.index("update  clusterqueue/team-a-cq") + 1]
     assert "spec.queueShape" in note
     assert "left out, as if it were not set" in note
-    assert "Sluice has no MultiKueueConfig: Jobs run in this cluster only" in plan.output
+    assert "its clusters are named by the ResourceFlavors of ClusterQueues" in plan.output
     assert "create  topology/racks" in lines
     assert lines[-1] == "1 create, 2 update, 5 same, 1 skip: nothing was written; use --yes to write"
     strategy = ("get", "cq/team-a-cq", "-o", "jsonpath={.spec.queueingStrategy}")

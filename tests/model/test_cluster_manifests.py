@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admission.model.errors import InvalidObject
-from admission.model.manifests import parse_manifest
+from admission.model.manifests import parse_manifest, to_manifest
 
 
 def cluster(name="b", **spec):
@@ -43,3 +43,9 @@ def test_what_cannot_work_is_refused(document, field):
 def test_local_may_have_labels_and_drain():
     local = parse_manifest(cluster("local", state="Draining"))
     assert local.spec.state == "Draining"
+
+
+def test_dispatch_is_kept_although_it_is_empty():
+    spec = {"namespaceSelector": {}, "dispatch": {}}
+    written = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec}
+    assert to_manifest(parse_manifest(written))["spec"]["dispatch"] == {}

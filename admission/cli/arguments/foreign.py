@@ -24,8 +24,8 @@ KUEUE_SETTINGS_KEY: Final = "controller_manager_config.yaml"
 """Key of Kueue's ConfigMap `kueue-manager-config` with its configuration."""
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _WITHOUT_EQUIVALENT: Final = {
-    "MultiKueueCluster": "Jobs run in this cluster only",
-    "MultiKueueConfig": "Jobs run in this cluster only",
+    "MultiKueueCluster": "sluice import kueue makes a Cluster of it",
+    "MultiKueueConfig": "sluice import kueue makes the clusters of ResourceFlavors of it",
 }
 """Kind of Kueue that Sluice does not have -> what this means for users."""
 

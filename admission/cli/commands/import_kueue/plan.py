@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from admission.cli.arguments.foreign import api_group, import_source, is_kustomization, without_equivalent
 from admission.cli.arguments.object_files import in_dependency_order
 from admission.cli.arguments.objects import title
+from admission.cli.commands.import_kueue import multi_kueue
 from admission.cli.commands.import_kueue.source import GROUP
 from admission.cli.errors import Unreadable
 from admission.cli.output.manifests import comparable
@@ -86,7 +87,9 @@ def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
     skipped: list[PlanEntry] = []
     items: dict[tuple[str, str, str], QueueObject] = {}
     notes: dict[tuple[str, str, str], tuple[str, ...]] = {}
-    for document in documents:
+    translated = multi_kueue.translate(documents)
+    skipped += [PlanEntry(Action.SKIP, _title_of(document), (why,)) for document, why in translated.skipped]
+    for document in translated.documents:
         if why := _reason_to_skip(document):
             skipped.append(PlanEntry(Action.SKIP, _title_of(document), (why,)))
             continue
@@ -106,6 +109,7 @@ def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
             faults.append(f'{document.source}: duplicate {item.kind} "{item.name}"; keep one of the two')
         items[item.key] = item
         notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out) + _differences(item)
+        notes[item.key] += translated.notes.get(item.key, ())
     if faults:
         raise Unreadable("\n".join(faults))
     return Parsed(in_dependency_order(items.values()), notes, skipped)

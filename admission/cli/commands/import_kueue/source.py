@@ -33,6 +33,8 @@ _OPTIONAL: Final = {
     "AdmissionCheck": "admissionchecks",
     "ProvisioningRequestConfig": "provisioningrequestconfigs",
     "Topology": "topologies",
+    "MultiKueueConfig": "multikueueconfigs",
+    "MultiKueueCluster": "multikueueclusters",
     "Workload": "workloads",
 }
 """Resources that older versions of Kueue, or some installations, do not have."""
