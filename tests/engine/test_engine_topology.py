@@ -243,11 +243,11 @@ class _Other:
     st.lists(node, min_size=1, max_size=10),
     st.lists(question, min_size=1, max_size=8),
     st.lists(question, min_size=2, max_size=3),
-    st.booleans(),
+    rules.map(lambda drawn: replace(drawn, balanced=False)),
     st.lists(st.integers(0, 7), max_size=20),
 )
-def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(nodes, questions, asked, mixed, moves):
-    world = World(Rules(mixed=mixed))
+def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(nodes, questions, asked, rules, moves):
+    world = World(rules)
     for each in nodes:
         world.topologies.node_changed(each)
     for each in questions:
@@ -258,7 +258,7 @@ def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(no
     def rooms() -> list[tuple[str, Room]]:
         return [("f", Room(world.topologies.trees["f"], each, world.rules)) for each in asked]
 
-    trial = Trial(world.topologies, rooms, lambda: _in_turn(world, asked[:-1]))
+    trial = Trial(world.topologies, rooms, lambda: _in_turn(world, asked[:-1]), in_turn=True)
     gone: dict[int, None] = {}
     for at in [number for number in moves if number < len(others)]:
         if at in gone:

@@ -81,6 +81,17 @@ class Room:
             return any(map(self._leads, self._sufficient)) if self._leader else bool(self._sufficient)
         return self._total >= self._wanted and (not self._leader or self._total - self._least_lost() >= self._wanted)
 
+    def leaves_room_for(self, other: Room) -> bool:
+        """Whether both have room for certain, if this one is placed first and both need one domain of the same level.
+
+        This one gets the domain with the fewest slices that has room for it: any other one is left.
+        """
+        if self._deciding < 0 or other._deciding != self._deciding or self._leader or self._counts.scores:
+            return False
+        fewest = min(map(self._slices.__getitem__, self._sufficient))
+        left = (top for top in other._sufficient if top not in self._sufficient or self._slices[top] > fewest)
+        return any(map(other._leads, left)) if other._leader else any(True for _ in left)
+
     def _leads(self, top: int) -> bool:
         """Whether a domain has room for all pods and the leader."""
         self._count(top)
@@ -182,7 +193,8 @@ class Trial:
     """The trees of topologies without the targets taken so far, as one pending workload sees them.
 
     `rooms`: the rooms that it needs, of each flavor. `search`: places what has to be placed before it is known whether
-    the last room suffices; None: it has no place. The trees follow the targets only where that is called.
+    the last room suffices; None: it has no place. The trees follow the targets only where that is called. `in_turn`:
+    whether the rooms are those of all that is placed, one after the other.
     """
 
     def __init__(
@@ -190,10 +202,13 @@ class Trial:
         topologies: Topologies,
         rooms: Callable[[], Iterable[tuple[str, Room]]],
         search: Callable[[], Iterable[PlacedPods] | None] | None,
+        *,
+        in_turn: bool,
     ) -> None:
         self._topologies = topologies
         self._make_rooms = rooms
         self._search = search
+        self._in_turn = in_turn
         self._parts: dict[Held, list[tuple[Room, Part]]] = {}
         self._gone: dict[Held, None] = {}
         self._gone_from_trees: dict[Held, None] = {}
@@ -233,11 +248,18 @@ class Trial:
         """Whether the workload could be placed now."""
         if not all(room.suffices() for _, room in self._rooms):
             return False
-        if self._search is None:
+        if self._search is None or self._are_apart():
             return True
         self._follow()
         before = self._search()
         return before is not None and (not self._rooms or self._last_suffices_beside(before))
+
+    def _are_apart(self) -> bool:
+        """Whether two pod sets certainly do not get into each other's way."""
+        if not self._in_turn or len(self._rooms) != 2:
+            return False
+        (flavor, first), (other, last) = self._rooms
+        return flavor == other and first.leaves_room_for(last)
 
     def _last_suffices_beside(self, before: Iterable[PlacedPods]) -> bool:
         flavor, room = self._rooms[-1]

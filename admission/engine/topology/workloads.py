@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,8 @@ class Placer:
             found = self.search(assignment, empty=False, groups=before)
             return None if isinstance(found, tuple) else [*found.values()] if exact else []
 
-        return Trial(self._topologies, lambda: self._rooms(assignment, groups), search if before else None)
+        rooms = partial(self._rooms, assignment, groups)
+        return Trial(self._topologies, rooms, search if before else None, in_turn=exact)
 
     def _rooms(self, assignment: Assignment, groups: list[tuple[str, list[int]]]) -> Iterator[tuple[str, Room]]:
         """Yield the room that pods need beside those of other groups, unless some of them stay in place."""
