@@ -231,6 +231,7 @@ def _add_reports(
     for path in (f"{PREFIX}/reports/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
         app.router.add_get(path, costs.get)
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
+    app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/quote", costs.quote)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
     app.router.add_get(f"{PREFIX}/reports/node", reports.node)
     app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)

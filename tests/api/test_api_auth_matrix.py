@@ -67,6 +67,8 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "reports/cost", "MAV"),
     ("GET", "namespaces/team-a/reports/cost", "MAVN"),
     ("GET", "namespaces/team-b/reports/cost", "MAV"),
+    ("GET", "namespaces/team-a/reports/quote", "MAVN"),
+    ("GET", "namespaces/team-b/reports/quote", "MAV"),
     ("GET", "reports/attention", "MAV"),
     ("GET", "reports/topology", "MAV"),
     ("GET", "reports/node", "MAV"),

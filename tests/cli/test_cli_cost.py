@@ -151,3 +151,41 @@ async def test_wrong_prices_are_refused_with_their_path(sluice: Sluice, tmp_path
     done = await sluice("apply", "-f", str(file))
     assert done.exit_code == 2
     assert "spec.prices[0].perHour" in done.stderr
+
+
+@pytest.mark.usefixtures("used")
+async def test_dry_run_of_submit_tells_queue_waits_and_cost(sluice: Sluice, store: Store):
+    quotas = [{"name": GPU, "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 64}]
+    groups = [{"coveredResources": [GPU, "cpu"], "flavors": [
+        {"name": name, "resources": quotas} for name in ("h100", "spot")
+    ]}]  # fmt: skip
+    for kind, name, namespace, spec in (
+        ("ClusterQueue", "cq", "", {"resourceGroups": groups}),
+        ("LocalQueue", "main", "team-a", {"clusterQueue": "cq"}),
+    ):
+        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+        manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        await store.queues.create(parse_manifest(manifest), author=Author("ada"))
+    words = ("submit", "--dry-run", "-q", "main", "-n", "team-a", "--image", "x", "--gpu", "2", "--pods", "3")
+    done = await sluice(*words)
+    assert (done.exit_code, done.stdout.startswith("apiVersion: batch/v1")) == (0, True), done.stderr
+    assert "queue: main, of ClusterQueue cq, in which 0 workloads wait" in done.stderr
+    assert "cost: not known; there is no PriceBook" in done.stderr
+    await add_book(store, "prices", *PRICES)
+    done = await sluice(*words)
+    assert "cost: not known; give a time limit" in done.stderr
+    done = await sluice(*words, "--time-limit", "2h")
+    assert "cost: 54.00 EUR in h100, 12.00 EUR in spot, for 2 h, its time limit" in done.stderr
+    epoch = await store.lead("again")
+    for number in range(8):
+        workload = Workload(f"w{number}", "team-a", f"w{number}", "main", 0, NOON, (PodSet("main", 1, {}),))
+        record = WorkloadRecord(workload, State.FINISHED, NOON, outcome="Succeeded", admitted_at=NOON + 60,
+                                finished_at=NOON + 60 + HOUR)  # fmt: skip
+        await store.commit(Changes(workloads=(record,)), epoch=epoch)
+    done = await sluice(*words)
+    assert "cost: 27.00 EUR in h100, 6.00 EUR in spot, for 1 h, the usual run time in this LocalQueue" in done.stderr
+    done = await sluice(*words, "-o", "json")
+    assert done.stderr == ""
+    done = await sluice(*words, "-q", "none")
+    assert done.exit_code == 0
+    assert 'localqueues.sluice.dev "none" not found' in done.stderr

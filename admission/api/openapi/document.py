@@ -26,6 +26,7 @@ from admission.api.registry import (
     OBJECTIVE_REPORT,
     PENDING_REPORT,
     PREFIX,
+    QUOTE,
     REPORTS,
     RESOURCES,
     STAY_REPORT,
@@ -78,6 +79,8 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "queue": ("string", "Only usage in LocalQueues of this name."),
     "quota": ("boolean", "Whether to return quota and idle quota of each group; with interval: quota over time."),
     "reason": ("string", "Reason for the write, for the history and the audit."),
+    "request": ("string", "What all pods of a workload request, as cpu=4; may be repeated."),
+    "seconds": ("integer", "Time limit of a workload; default: none."),
     "resource": ("string", "Only usage of this resource."),
     "resourceVersion": ("string", "A list is at least as new as this version; a watch begins after it."),
     "resourceVersionMatch": ("string", "How a list interprets resourceVersion: NotOlderThan or Exact."),
@@ -195,6 +198,9 @@ def describe() -> Document:
     cost["parameters"] = _query(("book", "by", "from", "to", "month", "quarter", "timezone", *filters))
     for path in (f"{REPORTS.collection()}/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
         _add(paths, path, "get", cost)
+    quote = _operation("get", QUOTE, ref(f"{OWN}{QUOTE}"), None)
+    quote["parameters"] = _query(("queue", "request", "seconds", "book"))
+    _add(paths, f"{PREFIX}/namespaces/{{namespace}}/reports/quote", "get", quote)
     fairness = _operation("get", FAIRNESS_REPORT, ref(f"{OWN}{FAIRNESS_REPORT}"), None)
     fairness["parameters"] = _query(("cohort", "from", "to", "month", "quarter", "timezone"))
     _add(paths, f"{REPORTS.collection()}/fairness", "get", fairness)

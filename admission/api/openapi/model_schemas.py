@@ -39,6 +39,7 @@ _ANSWERS: Final = (
     report_schemas.FairnessReport,
     report_schemas.ClusterReport,
     report_schemas.CostReport,
+    report_schemas.Quote,
     report_schemas.TopologyReport,
     report_schemas.StayReport,
     report_schemas.PendingReport,

@@ -807,6 +807,36 @@ class CostReport(Model):
     """By month and group."""
 
 
+class FlavorCost(Model):
+    """What a workload would cost in a flavor."""
+
+    flavor: str
+    """The ResourceFlavor."""
+    cost: str | None
+    """The cost; null: a resource has no price."""
+
+
+class Quote(Model):
+    """What is known of a workload before it is submitted."""
+
+    queue: str
+    """The LocalQueue."""
+    cluster_queue: str
+    """The ClusterQueue that it leads to."""
+    pending: int
+    """Number of workloads that wait in that ClusterQueue."""
+    recent_waits: Mapping[str, float] | None
+    """Waits (s) within which half (`p50`) and nine of ten (`p90`) workloads of the last 7 days started; null: none."""
+    run_seconds: float | None
+    """The run time that the cost is for; null: none is known."""
+    run_time_of: Literal["TimeLimit", "Learned", "Unknown"]
+    """Where it is from: the time limit, or the median of the user's, else the LocalQueue's, last workloads."""
+    currency: str
+    """Currency of the costs; empty: there is no PriceBook."""
+    costs: tuple[FlavorCost, ...]
+    """The cost by flavor, in the order in which the ClusterQueue tries them."""
+
+
 class FairShareOfQueue(Model):
     """What a ClusterQueue was entitled to of a resource, and received: cores, bytes or devices times seconds."""
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest, UnknownObject
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, COST_REPORT
+from admission.api.registry import API_VERSION, COST_REPORT, QUOTE
 from admission.api.resources.report_times import report_times
 from admission.api.resources.usage_reports import FIELDS
-from admission.model.queues import PriceBook
+from admission.model.errors import InvalidQuantity
+from admission.model.quantity import parse_quantity
+from admission.model.queues import ClusterQueue, LocalQueue, Objective, PriceBook
 from admission.model.resource_words import usage_unit
 from admission.store.ledger.quota_history import LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from aiohttp import web
 
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
     from admission.model.price_books import Price, PriceBookSpec
     from admission.store.ledger.usage_reports import UsageRow
     from admission.store.store import Store
+
+_SAMPLES: Final = 8
+"""Run times from which one is learned, at least."""
+_RECENT_SECONDS: Final = 7 * 86400.0
+"""Time of which recent waits are told."""
 
 
 class CostReports:
@@ -47,6 +55,60 @@ class CostReports:
         items = [] if book is None else [*statement(rows, book.spec)]
         return reply({**head, "by": by, **times.fields(report.start, report.end), "items": items})
 
+    async def quote(self, request: web.Request) -> web.Response:
+        """Return what is known of a workload before it is submitted. Raises BadRequest, UnknownObject and NotFound."""
+        namespace, name = request.match_info["namespace"], request.query.get("queue", "")
+        if not name:
+            raise BadRequest("queue: give the name of a LocalQueue")
+        queue = await self._store.queues.get(LocalQueue.kind, name, namespace=namespace)
+        assert isinstance(queue, LocalQueue)
+        requests, limit = _requests(request.query.getall("request", [])), _seconds(request.query.get("seconds", ""))
+        leads_to = queue.spec.cluster_queue
+        run, source = limit, "TimeLimit"
+        if run is None:
+            run = await self._learned(namespace, name, request[IDENTITY].name)
+            source = "Unknown" if run is None else "Learned"
+        book = await self._book(request.query.get("book", ""))
+        found = await self._store.queues.get(ClusterQueue.kind, leads_to)
+        costs = []
+        if book is not None and run is not None and isinstance(found, ClusterQueue):
+            day = datetime.fromtimestamp(self._store.reports.now(), UTC).date()
+            costs = [*_costs(found, requests, run / 3600, book.spec, day)]
+        pending = sum(row.count for row in await self._store.workloads.waiting() if row.cluster_queue == leads_to)
+        return reply(
+            {
+                "kind": QUOTE,
+                "apiVersion": API_VERSION,
+                "metadata": {},
+                "queue": name,
+                "clusterQueue": leads_to,
+                "pending": pending,
+                "recentWaits": await self._recent_waits(leads_to),
+                "runSeconds": run,
+                "runTimeOf": source,
+                "currency": "" if book is None else book.spec.currency,
+                "costs": costs,
+            }
+        )
+
+    async def _learned(self, namespace: str, queue: str, user: str) -> float | None:
+        """Return the median run time (s) of a user's last workloads in a LocalQueue, else of all; None: too few."""
+        for whose in (user, ""):
+            times = await self._store.workloads.run_times(namespace, queue, whose)
+            if len(times) >= _SAMPLES:
+                return times[len(times) // 2]
+        return None
+
+    async def _recent_waits(self, cluster_queue: str) -> Document | None:
+        now = self._store.reports.now()
+        waits: Document = {}
+        for percentile in (50, 90):
+            asked = {cluster_queue: Objective(percentile=percentile, wait="1s")}
+            outcomes = await self._store.outcomes(asked, (now - _RECENT_SECONDS, now))
+            for outcome in outcomes.found.values():
+                waits[f"p{percentile}"] = round(outcome.wait, 3)
+        return waits or None
+
     async def _book(self, name: str) -> PriceBook | None:
         """Return the PriceBook of this name; without one the only one, or the default. None: there is none at all."""
         books = {one.name: one for one in await self._store.queues.list(PriceBook.kind) if isinstance(one, PriceBook)}
@@ -57,6 +119,42 @@ class CostReports:
         if len(books) > 1 and "default" not in books:
             raise BadRequest(f"book: there are several PriceBooks; give one of {', '.join(sorted(books))}")
         return books.get("default") or next(iter(books.values()), None)
+
+
+def _requests(texts: Iterable[str]) -> dict[str, Decimal]:
+    """Return what is requested, in the units of prices: cores, GiB, units. Raises BadRequest."""
+    found = {}
+    for text in texts:
+        resource, _, quantity = text.partition("=")
+        try:
+            amount = parse_quantity(quantity)
+        except InvalidQuantity as error:
+            raise BadRequest(f"request: {text} is not RESOURCE=QUANTITY; give one such as cpu=4") from error
+        unit = usage_unit(resource).seconds // 3600
+        found[resource] = Decimal(amount.numerator) / Decimal(amount.denominator) / unit
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    if text and not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) <= 10**9):
+        raise BadRequest(f'seconds: "{text}" is not a number of seconds')
+    return float(text) if text else None
+
+
+def _costs(
+    queue: ClusterQueue, requests: Mapping[str, Decimal], hours: float, book: PriceBookSpec, day: date
+) -> Iterator[Document]:
+    """Yield the cost in each flavor; resources of other groups are in the first flavor of their group."""
+    groups = {name: group for group in queue.spec.resource_groups for name in group.covered_resources}
+    asked = {name: amount for name, amount in requests.items() if name in groups}
+    flavors = dict.fromkeys(flavor.name for name in asked for flavor in groups[name].flavors)
+    for flavor in flavors:
+        total: Decimal | None = Decimal()
+        for name, amount in asked.items():
+            names = [one.name for one in groups[name].flavors]
+            price = book.price(flavor if flavor in names else names[0], name, day)
+            total = None if price is None or total is None else total + price.amount * amount * Decimal(repr(hours))
+        yield {"flavor": flavor, "cost": None if total is None else f"{total:.6f}"}
 
 
 class _Line(NamedTuple):

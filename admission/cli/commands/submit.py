@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from admission.apimachinery.tables import spoken
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import filename_option, read_documents
 from admission.cli.arguments.job_flags import GPU, JobFlags, job_manifest, key_value, seconds
@@ -24,12 +26,16 @@ from admission.cli.serve.signals import until_signal
 from admission.cluster.errors import NotFound as NoSuchObject
 from admission.kinds import check_metadata
 from admission.kinds.base import KUEUE, QUEUE_NAME
+from admission.kinds.common import first
+from admission.kinds.limits import NamespaceContext
 from admission.model.errors import Misconfigured
+from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from admission.client import Sluice, Workload
+    from admission.client.transport import Document
     from admission.cluster.client import Client, Object
 
 _DECISION_TIMEOUT: Final = 10.0
@@ -109,7 +115,7 @@ class _CommandAfterDashes(click.Command):
 @namespace_option
 @click.option("--wait", is_flag=True, help="Wait until the Job has finished; exit with 1 if it failed.")
 @click.option("--follow", is_flag=True, help="Print logs until the Job has finished; exit with 1 if it failed.")
-@click.option("--dry-run", is_flag=True, help="Print the manifest without creating the Job.")
+@click.option("--dry-run", is_flag=True, help="Create nothing; print the manifest, and queue, waits and cost.")
 @click.option(
     "-o", "--output", type=click.Choice(["name", "json", "yaml"]), help="Output format.  [default: a message]"
 )
@@ -155,6 +161,9 @@ def submit(
             raise click.UsageError("--wait and --follow support one Job only")
         if dry_run:
             click.echo("\n---\n".join(serialized(manifest, output or "yaml") for manifest in manifests))
+            if output is None:
+                for manifest in manifests:
+                    await _print_quote(connection, manifest)
             return
         async with kubernetes(connection) as client, connect(connection) as sluice:
             for manifest in manifests:
@@ -267,6 +276,55 @@ async def _submit(
         await follow_job(client, await find_job(client, connection, f"{kind.kind}/{name}", namespace), LogOptions())
     if options.wait or options.follow:
         await _wait(client, sluice, await find_job(client, connection, f"{kind.kind}/{name}", namespace))
+
+
+async def _print_quote(connection: ApiConnection, manifest: dict[str, Any]) -> None:
+    """Print to standard error what is known of a Job before it is submitted, if Sluice's API can be asked."""
+    from admission.client.errors import ClientError
+    from admission.client.transport import PREFIX
+
+    kind, metadata = kind_of(manifest), manifest["metadata"]
+    assert kind is not None
+    namespace, queue = metadata.get("namespace", ""), _queue(metadata["labels"])
+    limit = first(metadata["labels"], kind.conventions.time_labels)
+    totals: Counter[str] = Counter()
+    try:
+        for pod_set in kind.pod_sets(manifest, NamespaceContext()):
+            totals.update(pod_set.total(pod_set.count))
+        params = [("queue", queue), ("seconds", limit)]
+        params += [("request", f"{name}={format_amount(name, amount)}") for name, amount in sorted(totals.items())]
+        async with connect(connection) as sluice:
+            path = f"{PREFIX}/namespaces/{namespace or sluice.namespace}/reports/quote"
+            quote = await sluice.request("GET", path, params=[pair for pair in params if pair[1]])
+    except (CommandError, ClientError, Misconfigured) as error:
+        print_line(f"note: queue, waits and cost are not known: {error}", err=True)
+        return
+    for line in _quote_lines(quote):
+        print_line(line, err=True)
+
+
+def _quote_lines(quote: Document) -> Iterator[str]:
+    waits, run, costs = quote["recentWaits"], quote["runSeconds"], quote["costs"]
+    leads_to = f"of ClusterQueue {quote['clusterQueue']}, in which {quote['pending']:,} workloads wait"
+    yield f"queue: {quote['queue']}, {leads_to}"
+    if waits is None:
+        yield "expected start: not known; no workload was submitted there in the last 7 days"
+    else:
+        soon = f"within {spoken(waits['p50'])} for half, within {spoken(waits['p90'])} for nine of ten workloads"
+        yield f"expected start: {soon} of the last 7 days there"
+    if not quote["currency"]:
+        yield "cost: not known; there is no PriceBook"
+    elif run is None:
+        yield "cost: not known; give a time limit, as too few workloads of this LocalQueue have succeeded"
+    else:
+        of = "its time limit" if quote["runTimeOf"] == "TimeLimit" else "the usual run time in this LocalQueue"
+        prices = ", ".join(
+            f"{float(each['cost']):.2f} {quote['currency']} in {each['flavor']}"
+            if each["cost"] is not None
+            else f"no price in {each['flavor']}"
+            for each in costs
+        )
+        yield f"cost: {prices or 'not known; the ClusterQueue has no such quota'}, for {spoken(run)}, {of}"
 
 
 async def _require_queue(sluice: Sluice, queue: str, namespace: str) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _MAX_COUNTED = 5_000
 """Remaining workloads up to which a page counts them."""
+_RUN_TIMES = 300
+"""Workloads from which a run time is learned, at most."""
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
 _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "namespace": lambda record: record.workload.namespace,
@@ -285,6 +287,23 @@ class WorkloadQueries:
     async def search_groups(self, search: Search, *, by: str) -> tuple[WorkloadGroup, ...]:
         """Return counts of the found workloads by a field of `search.FIELDS`, the largest group first."""
         return await found_groups(self._database, search, by=by)
+
+    async def run_times(self, namespace: str, local_queue: str, user: str = "") -> tuple[float, ...]:
+        """Return the run times (s) of workloads of a LocalQueue, and of a user if given, that succeeded most recently.
+
+        In ascending order, of the last admission of each.
+        """
+        columns = workloads.c
+        began = func.coalesce(columns.cleared_at, columns.admitted_at)
+        statement = select(began, columns.finished_at).where(
+            columns.namespace == namespace, columns.local_queue == local_queue, columns.state == State.FINISHED,
+            columns.outcome == "Succeeded", began.is_not(None),
+        )  # fmt: skip
+        if user:
+            statement = statement.where(columns.submitted_by == user)
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement.order_by(columns.finished_at.desc()).limit(_RUN_TIMES))
+            return tuple(sorted(end - begin for begin, end in rows))
 
     async def waiting(self) -> tuple[WaitingRow, ...]:
         """Return the numbers of pending workloads by LocalQueue and reason, the longest wait first."""
