@@ -186,7 +186,7 @@ async def test_import_reports_and_skips_documents_that_are_no_queue_objects(slui
         "job/train": "it is not a queue object",
         "namespace/team-a": "it is not a queue object",
         "queue/research": "it is not Kueue's: use sluice import volcano",
-        "multikueueconfig/clusters": "Sluice has no MultiKueueConfig: Jobs run in this cluster only",
+        "multikueueconfig/clusters": "its clusters are named by the ResourceFlavors of ClusterQueues (spec.clusters)",
         "workload/team-a/job-train-1a2b3": "Workloads are read from a cluster only, with the Jobs that they belong to",
     }
 
@@ -228,7 +228,7 @@ async def test_apply_of_a_kind_that_only_kueue_has_points_to_the_import(sluice):
     racks = "\n---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: MultiKueueConfig, metadata: {name: racks}}\n"
     refused = await sluice("apply", "-f", "-", stdin=V1BETA2 + racks)
     assert refused.exit_code == 2
-    assert "Sluice has no MultiKueueConfig: Jobs run in this cluster only" in refused.stderr
+    assert "sluice import kueue makes the clusters of ResourceFlavors of it" in refused.stderr
     assert "use sluice import kueue, which skips such objects" in refused.stderr
 
 
