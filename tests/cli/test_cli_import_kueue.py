@@ -228,8 +228,8 @@ async def test_apply_of_a_kind_that_only_kueue_has_points_to_the_import(sluice):
     racks = "\n---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: MultiKueueConfig, metadata: {name: racks}}\n"
     refused = await sluice("apply", "-f", "-", stdin=V1BETA2 + racks)
     assert refused.exit_code == 2
-    assert "sluice import kueue makes the clusters of ResourceFlavors of it" in refused.stderr
-    assert "use sluice import kueue, which skips such objects" in refused.stderr
+    assert "ResourceFlavors name their clusters" in refused.stderr
+    assert "remove it, or use sluice import kueue" in refused.stderr
 
 
 async def test_import_without_a_kubeconfig_is_an_error(sluice):

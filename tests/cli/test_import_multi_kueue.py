@@ -92,4 +92,4 @@ async def test_apply_names_the_import_of_multikueue(sluice, tmp_path):
     file.write_text(QUEUES.format(version="v1beta2", checks="").partition("---")[0])
     refused = await sluice("apply", "-f", str(file))
     assert refused.exit_code != 0
-    assert "sluice import kueue makes a Cluster of it" in refused.stderr
+    assert "a Cluster takes its place; remove it, or use sluice import kueue" in refused.stderr

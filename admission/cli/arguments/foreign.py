@@ -24,8 +24,8 @@ KUEUE_SETTINGS_KEY: Final = "controller_manager_config.yaml"
 """Key of Kueue's ConfigMap `kueue-manager-config` with its configuration."""
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _WITHOUT_EQUIVALENT: Final = {
-    "MultiKueueCluster": "sluice import kueue makes a Cluster of it",
-    "MultiKueueConfig": "sluice import kueue makes the clusters of ResourceFlavors of it",
+    "MultiKueueCluster": "a Cluster takes its place",
+    "MultiKueueConfig": "ResourceFlavors name their clusters",
 }
 """Kind of Kueue that Sluice does not have -> what this means for users."""
 

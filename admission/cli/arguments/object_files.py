@@ -60,8 +60,7 @@ def read_objects(
             continue
         if consequence := without_equivalent(body):
             faults.append(
-                f"{document.source}: Sluice has no {body['kind']}: {consequence}; remove it, "
-                "or use sluice import kueue, which skips such objects"
+                f"{document.source}: Sluice has no {body['kind']}: {consequence}; remove it, or use sluice import kueue"
             )
             continue
         try:
