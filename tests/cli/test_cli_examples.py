@@ -143,7 +143,10 @@ ELSEWHERE = {
 """Commands whose examples are run by other tests and by pages of the documentation (tests/docs), with the reason."""
 
 
-REFUSED = {"create": "exists already", "delete": "is in use by", "rollback": "has no revision 17 to go back to"}
+REFUSED = {
+    "create": "exists already", "delete": "is in use by", "rollback": "has no revision 17 to go back to",
+    "report": "there is no PriceBook", "budget": 'budgetrequests.sluice.dev "ml-x7f2k" not found',
+}  # fmt: skip
 """Part of the error of commands whose examples assume other objects than the fixture `world`."""
 
 
