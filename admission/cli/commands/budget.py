@@ -71,7 +71,6 @@ def grant(
     Examples:
       sluice budget grant ml 200 --reason "conference deadline"
       sluice budget grant ml -50 --resource nvidia.com/gpu --day 2026-12-01 --reason "paid twice"
-      sluice budget grant ml 0 --request team-a/ml-x7f2k --reason "wait for December"
     """
     if not writing.reason:
         raise click.UsageError('a grant needs a reason; add --reason "..."')
