@@ -6,7 +6,7 @@ The three differ in a few names only. The `status` of a manifest is ignored: Slu
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import ValidationError
 
@@ -35,7 +35,6 @@ _FROM_ALPHA: Final = {
     "LocalQueue": "the rest as it is",
 }
 """Kind of Kueue 0.1 and 0.2 (`v1alpha1`, `v1alpha2`) -> how to write it in `v1beta1`."""
-_OURS: Final = ("admission.model", "admission.cli")
 _MEANT_EMPTY: Final = frozenset({"dispatch", "namespaceSelector", "scope"})
 """Fields that mean something if they are empty, and something else if they are missing."""
 _MAX_FAULTS: Final = 20
@@ -212,6 +211,9 @@ def _details(error: ValidationError) -> list[ErrorDetails]:
     details = error.errors(include_url=False)
     # pydantic does not count an invalid item, and so reports its list as too short as well.
     inner = {detail["loc"][:n] for detail in details for n in range(len(detail["loc"]))}
+    for detail in details:
+        if detail["type"] == "extra_forbidden":
+            detail["ctx"] = {"fields": _fields_beside(detail, error.title)}
     return [detail for detail in details if detail["type"] != "too_short" or detail["loc"] not in inner]
 
 
@@ -234,7 +236,7 @@ def _message(detail: ErrorDetails) -> str:
             return "is required"
         case "extra_forbidden":
             name = str(detail["loc"][-1])
-            near = difflib.get_close_matches(name, _field_names(), n=1) if len(name) <= _MAX_FIELD_LENGTH else []
+            near = difflib.get_close_matches(name, context["fields"], n=1) if len(name) <= _MAX_FIELD_LENGTH else []
             return f'unknown field; did you mean "{near[0]}"?' if near else "unknown field"
         case "literal_error":
             return f'"{given}" is not one of {context["expected"]}'
@@ -269,11 +271,26 @@ def _path(loc: Sequence[int | str]) -> str:
     return path
 
 
-def _field_names() -> set[str]:
-    pending, found = [Model], set[str]()
+def _fields_beside(detail: ErrorDetails, title: str) -> list[str]:
+    """Return the known fields where an unknown one was given. `title`: name of the model that was validated."""
+    models = [cls for cls in _models() if cls.__name__ == title]
+    for part in detail["loc"][:-1]:
+        known = [field for cls in models for name, field in cls.model_fields.items() if part in (field.alias, name)]
+        if known:  # else it is an item of a list, or of a mapping
+            models = [cls for field in known for cls in _models_in(field.annotation)]
+    return [field.alias or name for cls in models for name, field in cls.model_fields.items()]
+
+
+def _models_in(annotation: object) -> Iterator[type[Model]]:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models_in(each)
+
+
+def _models() -> Iterator[type[Model]]:
+    pending: list[type[Model]] = [Model]
     while pending:
         cls = pending.pop()
         pending.extend(cls.__subclasses__())
-        if cls.__module__.startswith(_OURS):  # other modules define responses, which users do not write
-            found.update(field.alias or name for name, field in cls.model_fields.items())
-    return found
+        yield cls

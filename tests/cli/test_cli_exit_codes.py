@@ -56,6 +56,7 @@ DONE = {
     "calendar add": "calendar add cq/team-a x --start 2026-12-01T20:00 --end 2026-12-02T06:00 "
     "--nominal-quota default:cpu=5",
     "calendar remove": "calendar remove cq/team-a x",
+    "budget request": "budget request ml 20 --resource nvidia.com/gpu --reason deadline -n team-a",
     "budget grant": "budget grant ml 20 --resource nvidia.com/gpu --reason deadline",
     "debug bundle": "debug bundle --file bundle.tar.gz",
     "migrate": "migrate --database-url sqlite:///new.db",
