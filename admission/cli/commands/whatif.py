@@ -101,7 +101,7 @@ def whatif(
       sluice whatif -f more-quota.yaml --from 2026-10-01 --to 2026-11-01
       sluice whatif -f more-quota.yaml --by user -o csv
       sluice whatif --more nvidia.com/gpu --until p90=1h
-      sluice whatif --more ml/h100/nvidia.com/gpu --until p90=1h -o svg
+      sluice whatif --more ml/h100/nvidia.com/gpu --until p90=1h -o svg > quota.svg
     """
     wanted = _goal(more, until)
     if output == "svg" and wanted is None:
