@@ -493,6 +493,10 @@ class Engine:
         fair_sharing = self._policy.fair_sharing
         return explain_waiting(self._registry, item, ignore_undeclared=ignore, fair_sharing=fair_sharing)
 
+    def dependents(self, workload: Workload) -> list[Workload]:
+        """Return the pending workloads that start after this one has ended or succeeded, oldest first."""
+        return self._registry.dependents(workload.namespace, workload.kind.lower(), workload.name)
+
     def _search_aside(self, domain: Domain, queue: ClusterQueue, item: Item) -> Search:
         """Return a search for preemption targets that is no decision: it has nothing tried again."""
         return self._search(domain, queue, item, {}, self._registry.guard_aside(domain))

@@ -207,6 +207,17 @@ class Registry:
         """Return the names of the workloads that pending workloads of this name wait for."""
         return [each for names in self._dependents.get((namespace, name), {}).values() for each in names]
 
+    def dependents(self, namespace: str, kind: str, name: str) -> list[Workload]:
+        """Return the pending workloads that start after one of this kind (in lower case) and name, oldest first."""
+        found = []
+        for (where, _), by_uid in self._dependents.items():
+            for uid, names in by_uid.items() if where == namespace else ():
+                if name in names:
+                    workload = self.items[uid].workload
+                    if any(each.name == name and each.kind in ("", kind) for each in workload.terms.after):
+                        found.append(workload)
+        return sorted(found, key=lambda workload: (workload.created, workload.uid))
+
     def _enqueue(self, item: Item) -> None:
         workload = item.workload
         local_queue = self.local_queues.get((workload.namespace, workload.queue))

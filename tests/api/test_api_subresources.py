@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,16 +12,19 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import NOW, NOW_TEXT, commit
 
 from admission.api.documents.workload_names import workload_name
+from admission.api.openapi import report_schemas
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import NoEstimate, StartEstimate
 from admission.cli.commands.history import workload_history_lines
 from admission.client import reading
 from admission.engine import Explanation, PreemptionHint
+from admission.model.terms import Terms, parse_after
 from admission.store.records import Changes, CheckRecord, Eviction, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
 
@@ -112,6 +116,32 @@ async def test_explain_shows_the_state_of_admitted_finished_and_on_hold_workload
     missing = await api.get(f"{PREFIX}/namespaces/a/workloads/none/explain")
     assert missing.status == 404
     assert missing.body["message"].startswith('workloads.sluice.dev "none" not found in namespace "a"; check the')
+
+
+async def test_explain_names_what_a_workload_starts_after_and_what_waits_for_it(api: Client, store: Store) -> None:
+    def after(name: str, text: str) -> WorkloadRecord:
+        made = job(name)
+        return replace(made, workload=replace(made.workload, terms=Terms(after=parse_after(text))))
+
+    await submitted(
+        store,
+        job("prep", state=State.FINISHED, finished_at=NOW, outcome="Failed", reason="Failed"),
+        after("train", "ok(prep),any(jobset/clean)"),
+        after("report", "any(job/train)"),
+        after("other", "ok(jobset/train)"),
+    )
+    found = (await api.get(f"{PREFIX}/namespaces/a/workloads/train/explain")).body
+    failed, missing = found["waitsFor"]
+    assert (failed["object"], failed["condition"], failed["state"], failed["outcome"]) == (
+        "prep", "Succeeded", "finished", "Failed"
+    )  # fmt: skip
+    assert missing == {"object": "jobset/clean", "condition": "Ended"}
+    assert [(each["object"], each["condition"]) for each in found["waitedForBy"]] == [("report", "Ended")]
+    own = {key: value for key, value in found.items() if key not in ("apiVersion", "kind", "metadata")}
+    report_schemas.WorkloadExplanation.model_validate(own)
+    of_prep = (await api.get(f"{PREFIX}/namespaces/a/workloads/prep/explain")).body
+    assert [each["object"] for each in of_prep["waitedForBy"]] == ["train"]
+    assert "waitsFor" not in of_prep
 
 
 async def test_explain_says_since_when_a_workload_may_run_not_since_when_it_holds_quota(

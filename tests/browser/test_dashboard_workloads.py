@@ -12,6 +12,7 @@ import pytest
 from dashboard_people import Person, admit, pending_record, person, put
 from playwright.async_api import expect
 
+from admission.model.terms import Terms, parse_after
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -128,6 +129,42 @@ async def test_a_workload_is_moved_prioritised_and_released_on_its_own_page(runn
     await expect(page.get_by_role("button", name="Release")).to_be_visible()
     assert (await (await request.get(address)).json())["spec"]["active"] is False
     await page.close()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+async def test_dependencies_are_a_graph_whose_boxes_lead_to_their_workloads(
+    running: World, browser: Browser, scheme: str, width: int
+) -> None:
+    def named(name: str) -> str:
+        return f"{name}-{scheme}"
+
+    terms = Terms(after=parse_after(f"ok(job/{named('prep')}),any({named('none')})"))
+    prep = pending_record(running, named("prep"), kind="Job")
+    failed = replace(prep, state=State.FINISHED, finished_at=running.scenario.now, outcome="Failed", message="Exit 1")
+    waits = Terms(after=parse_after(f"ok({named('fit')})"))
+    await put(running, prep)
+    await put(
+        running,
+        failed,
+        pending_record(running, named("fit"), kind="Job", terms=terms),
+        pending_record(running, named("report"), kind="Job", terms=waits),
+    )
+    async with person(
+        browser, running, "grace-token", color_scheme=scheme, viewport={"width": width, "height": 800}
+    ) as one:
+        page = await one.open(f"namespaces/vision/workloads/{named('fit')}")
+        graph = page.get_by_role("region", name="Dependencies")
+        before = graph.get_by_role("list", name="It starts after").get_by_role("listitem")
+        await expect(before).to_have_text([re.compile("Failed.*after success"), re.compile("Does not exist.*any end")])
+        await expect(graph.get_by_role("list", name="These wait for it")).to_contain_text(named("report"))
+        await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+        found = (await page.evaluate("axe.run()"))["violations"]
+        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await graph.get_by_role("link", name=named("prep")).click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text(named("prep"))
+        after = page.get_by_role("region", name="Dependencies").get_by_role("list", name="These wait for it")
+        await expect(after.get_by_role("link")).to_have_text([named("fit")])
 
 
 async def test_what_a_user_may_not_do_is_not_offered(running: World, browser: Browser, grace: Person) -> None:

@@ -117,6 +117,23 @@ class CalendarPreview(Model):
     with evictions by `overQuota` after it. Not set: there is no change."""
 
 
+class DependencyLink(Model):
+    """Another workload that a workload starts after, or that starts after it."""
+
+    object: str
+    """Its name, with the kind if the annotation has one."""
+    condition: str
+    """What the one waits for of the other: that it has Succeeded, or has Ended in any way."""
+    name: str | None = None
+    """Name of its workload, the last one with the name; not set: there is none."""
+    object_kind: str | None = None
+    """Kind of its object."""
+    state: str | None = None
+    """State of its workload, as in `status.state`."""
+    outcome: str | None = None
+    """Succeeded or Failed; empty: it has not finished."""
+
+
 class WorkloadExplanation(Model):
     """Explanation of a workload's state: its position, why it waits, and what would help."""
 
@@ -163,6 +180,12 @@ class WorkloadExplanation(Model):
     remedies: tuple[Mapping[str, str], ...] = ()
     """Changes, each of which would let it start now: what to change, and a hint in words. Those that change least come
     first."""
+    waits_for: tuple[DependencyLink, ...] = ()
+    """Workloads that it starts after (annotation `sluice.dev/after`)."""
+    waited_for_by: tuple[DependencyLink, ...] = ()
+    """The oldest pending workloads that start after it."""
+    waited_for_by_others: int | None = None
+    """Number of all other pending workloads that start after it."""
     estimated_start: EstimatedStart | None = None
     """Estimated start; not set while too little data is known."""
     no_estimate: str | None = None

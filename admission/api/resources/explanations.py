@@ -30,6 +30,8 @@ from admission.store.errors import NotFound
 from admission.store.records import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiohttp import web
 
     from admission.api.http.responses import Document
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from admission.api.resources.workload_lookup import WorkloadLookup
     from admission.engine import Explanation, Lack, PendingWorkload, PreemptionHint
     from admission.engine.assignment import Attempt
+    from admission.model.terms import Dependency
     from admission.model.workload import Workload
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -46,6 +49,9 @@ _PLANNED_AHEAD = 14 * 24 * 3600.0
 """Seconds ahead for which an explanation tells of more quota."""
 LARGEST_PAGE = 1000
 """Most pending workloads in a response, also without `limit`."""
+
+_MOST_DEPENDENTS = 20
+"""Workloads that wait for one and are named in its explanation; all others are counted."""
 
 
 class Explanations:
@@ -65,6 +71,7 @@ class Explanations:
         if explanation is None and record.state is not State.FINISHED:
             raise UnknownObject(f'the workload "{record.workload.key}" is new, and not known here yet; try again soon')
         remedies = engine.remedies(record.workload.uid)
+        dependents = engine.dependents(record.workload)
         reason, text = _reason(record, explanation)
         evicted = record.eviction.message if record.eviction and record.state is State.PENDING else ""
         message, evicted = await named_messages(request, self._store, [text, evicted])
@@ -84,7 +91,27 @@ class Explanations:
         planned = await self._planned(document, now)
         told = paragraphs(explained, explanation, now=now, remedies=hints, estimate=estimate, planned=planned)
         document["sentences"], document["details"] = told
+        document |= await self._dependencies(record.workload, dependents)
         return reply(document)
+
+    async def _dependencies(self, workload: Workload, dependents: Sequence[Workload]) -> Document:
+        """Return what a workload starts after, and what starts after it; empty: nothing."""
+        waits_for = []
+        for dependency in workload.terms.after:
+            # Of several that had the name, the last counts.
+            named = await self._store.workloads.of_name(workload.namespace, dependency.name)
+            last = next((one for one in named if dependency.kind in ("", one.workload.kind.lower())), None)
+            node = _link(dependency, None if last is None else last.workload, dependency.target)
+            waits_for.append(node if last is None else {**node, "state": last.state.value, "outcome": last.outcome})
+        waited_for_by = [
+            {**_link(each, dependent, dependent.name), "state": State.PENDING.value}
+            for dependent in dependents[:_MOST_DEPENDENTS]
+            for each in dependent.terms.after
+            if each.name == workload.name and each.kind in ("", workload.kind.lower())
+        ]
+        others = {"waitedForByOthers": len(dependents) - _MOST_DEPENDENTS} if len(dependents) > _MOST_DEPENDENTS else {}
+        named_both = {"waitsFor": waits_for, "waitedForBy": waited_for_by}
+        return {**{name: nodes for name, nodes in named_both.items() if nodes}, **others}
 
     async def _planned(self, document: Document, now: float) -> str:
         """Return a sentence about more quota that the calendar of the ClusterQueue has soon; empty: there is none."""
@@ -195,6 +222,12 @@ def _place(place: PendingWorkload, queued_at: float | None) -> Document:
         "message": place.message,
         **({"needs": needed_now(place.lacks)} if place.lacks else {}),
     }
+
+
+def _link(dependency: Dependency, workload: Workload | None, target: str) -> Document:
+    """Return an arrow of the graph of dependencies and the workload at its other end; None: there is none."""
+    named = {} if workload is None else {"name": workload_name(workload), "objectKind": workload.kind}
+    return {"object": target, "condition": "Succeeded" if dependency.ok else "Ended", **named}
 
 
 def _total_requests(workload: Workload) -> dict[str, str]:

@@ -1,9 +1,9 @@
 // Page of a workload: its state with the explanation, its pods, and its history.
 import { path } from "../lib/api.js";
-import { Age, Badge, Card, conditionOf, Dialog, Empty, Facts, Failure, Free, HOPELESS, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
+import { Age, Badge, Card, conditionOf, Dialog, Empty, Facts, Failure, Free, HOPELESS, Loading, PageHead, StateBadge, stateWord, Table, Time } from "../lib/components.js";
 import { amount, count, duration, fullTime, hours, hoursName, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
-import { localQueueLink, queueLink, topologyLink } from "../lib/router.js";
+import { localQueueLink, queueLink, topologyLink, workloadLink } from "../lib/router.js";
 import { useHome, useSession } from "../lib/session.js";
 import { html, useEffect, useMemo, useState } from "../lib/ui.js";
 import { Actions } from "./act.js";
@@ -20,6 +20,7 @@ export function WorkloadPage({ namespace, name }) {
   if (workload) crumbs.push({ href: localQueueLink(namespace, workload.spec.queueName), text: `${namespace}/${workload.spec.queueName}` });
   const version = workload?.metadata.resourceVersion;
   const history = useAnswer(uid ? `${address}/history` : null, {}, { deps: [version], leastMs: 500 });
+  const explained = useExplanation(uid ? address : null, version, workload?.status.state);
   if (first.error && !workload) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${first.error} retry=${first.again} />`;
   if (!workload) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Loading} lines=${6} /><//>`;
   const { spec, status } = workload, queue = status.clusterQueue;
@@ -27,7 +28,8 @@ export function WorkloadPage({ namespace, name }) {
       ${spec.object.kind} of <b><${Free} text=${spec.user || "an unknown user"} longest=${100} /></b> in the namespace <bdi>${namespace}</bdi><//>
     <div class="columns-main">
       <div class="stack">
-        ${status.state === "pending" ? html`<${Why} address=${address} version=${version} />` : html`<${Standing} workload=${workload} />`}
+        ${status.state === "pending" ? html`<${Why} explained=${explained} />` : html`<${Standing} workload=${workload} />`}
+        <${Dependencies} namespace=${namespace} workload=${workload} why=${explained.data} />
         <${Pods} namespace=${namespace} name=${spec.object.name} version=${version} state=${status.state} />
         <${Story} history=${history} />
       </div>
@@ -73,14 +75,22 @@ function CopyLink() {
   return html`<button type="button" class="button" onClick=${copy}>${copied ? "Copied" : "Copy link"}</button>`;
 }
 
-function Why({ address, version }) {
-  const explained = useAnswer(`${address}/explain`, {}, { deps: [version], leastMs: 1000, everyMs: 15000 });
+// Why a workload waits, and its dependencies. It is asked for again while it waits, or others wait for it.
+function useExplanation(address, version, state) {
+  const [changes, setChanges] = useState(true);
+  const explained = useAnswer(address && `${address}/explain`, {}, { deps: [version], leastMs: 1000, everyMs: changes ? 15000 : 0 });
   const why = explained.data, isNew = explained.error?.status === 404 && !why;
+  useEffect(() => setChanges(state === "pending" || why?.waitedForBy !== undefined), [state, why]);
   useEffect(() => {
     const timer = isNew && setTimeout(explained.again, 2000);
     return () => clearTimeout(timer);
   }, [explained.error]);
-  if (isNew) return html`<${Card} title="Why it waits"><p class="soft">${explained.error.message}</p><//>`;
+  return { ...explained, isNew };
+}
+
+function Why({ explained }) {
+  const why = explained.data;
+  if (explained.isNew) return html`<${Card} title="Why it waits"><p class="soft">${explained.error.message}</p><//>`;
   if (explained.error && !why) return html`<${Card} title="Why it waits"><${Failure} error=${explained.error} retry=${explained.again} /><//>`;
   if (!why) return html`<${Card} title="Why it waits"><${Loading} /><//>`;
   const lacks = why.lacks || [], [headline, ...beside] = why.sentences;
@@ -103,6 +113,46 @@ function Why({ address, version }) {
 function Paragraph({ text }) {
   const [first, ...items] = text.split("\n  ");
   return html`<p><${Free} text=${first} longest=${1000} /></p>${items.length > 0 && html`<ul class="bullets">${items.map((item) => html`<li key=${item}><${Free} text=${item} longest=${500} /></li>`)}</ul>`}`;
+}
+
+// Whether what an arrow of the graph stands for has come about: "met", "never", or "open".
+function progress({ state, outcome, condition }) {
+  if (state !== "finished") return "open";
+  return condition === "Ended" || outcome === "Succeeded" ? "met" : "never";
+}
+
+// Graph of what a workload starts after, itself, and what starts after it (annotation `sluice.dev/after`).
+function Dependencies({ namespace, workload, why }) {
+  const { waitsFor = [], waitedForBy = [], waitedForByOthers: others } = why || {};
+  if (!waitsFor.length && !waitedForBy.length) return null;
+  const { state } = workload.status, outcome = state === "finished" ? conditionOf(workload, "Finished")?.reason : "";
+  const leaving = waitedForBy.map(({ condition }) => progress({ state, outcome, condition }));
+  return html`<${Card} title="Dependencies">
+    <div class="graph">
+      ${waitsFor.length > 0 && html`<h3>It starts after</h3><${Nodes} label="It starts after" namespace=${namespace} links=${waitsFor} /><${Fan} kinds=${waitsFor.map(progress)} />`}
+      <p class="graph-own"><b><bdi>${workload.spec.object.name}</bdi></b> <${StateBadge} workload=${workload} /></p>
+      ${waitedForBy.length > 0 && html`<${Fan} kinds=${leaving} out /><h3>These wait for it</h3><${Nodes} label="These wait for it" namespace=${namespace} links=${waitedForBy} />`}
+    </div>
+    ${others > 0 && html`<p class="small soft">${plural(others, "more workload")} wait for it.</p>`}
+  <//>`;
+}
+
+function Nodes({ label, namespace, links }) {
+  return html`<ul aria-label=${label}>${links.map((each, index) => {
+    const { name, object, objectKind, condition, state, outcome } = each;
+    const tone = progress(each) === "never" ? "bad" : { pending: "wait", admitted: "good", evicting: "warn" }[state] || "calm";
+    return html`<li key=${index}><div>
+      ${name ? html`<a href=${workloadLink(namespace, name)} title=${objectKind}><bdi>${object}</bdi></a>` : html`<bdi>${object}</bdi>`} <${Badge} tone=${tone}>${name ? stateWord(outcome || state) : "Does not exist"}<//>
+      <span class="small soft">${condition === "Succeeded" ? "after success" : "after any end"}</span></div></li>`;
+  })}</ul>`;
+}
+
+// Lines between one box and those at its left or, with `out`, right, which are equally high.
+function Fan({ kinds, out }) {
+  return html`<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">${kinds.map((kind, index) => {
+    const y = (100 * (index + 0.5)) / kinds.length, [from, to] = out ? [50, y] : [y, 50];
+    return html`<path class=${kind} d=${`M0 ${from}C50 ${from} 50 ${to} 100 ${to}`} />`;
+  })}</svg>`;
 }
 
 const quantity = (lack, name) => (lack[name] === undefined ? "–" : shown(lack.resource, amount(lack[name])));
