@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from admission.controller.clusters import Connection, Join
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.context import Context
-    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.inbox import Inbox, Message
     from admission.controller.state.leader_state import Registry
     from admission.controller.state.tracked import Tracked
     from admission.engine import Policy as EnginePolicy
@@ -219,8 +219,11 @@ class Controller:
         found = (site.context.namespace_labels(name) for site in self._sites.values())
         return next((labels for labels in found if labels is not None), None)
 
+    def _tell_hub(self, message: Message) -> None:
+        self.home.inbox.put(message)
+
     def _copy_changed(self, uid: str) -> None:
-        self.home.inbox.put(Recheck(uid))
+        self._tell_hub(Recheck(uid))
 
     def _targets(self) -> dict[str, Site]:
         """Return the sites that workloads of `local` can be dispatched to, by name."""
@@ -444,7 +447,9 @@ class Controller:
 
     def _new_shared(self) -> Shared:
         is_elsewhere = self._is_elsewhere if len(self._sites) > 1 else None
-        return Shared(Engine(self._policy.engine), Batch(), self._namespace_labels, self._targets, is_elsewhere)
+        return Shared(
+            Engine(self._policy.engine), Batch(), self._namespace_labels, self._tell_hub, self._targets, is_elsewhere
+        )
 
     def _begun(self) -> None:
         self._lost: frozenset[str] = frozenset()

@@ -75,7 +75,9 @@ class Dispatcher:
         sender: Sender,
         faults: Faults,
         namespace_labels: Callable[[str], Mapping[str, str] | None],
+        tell_hub: Callable[[Message], None] | None = None,
     ) -> None:
+        """`tell_hub`: puts a message about a workload of the hub into its inbox; None: this is the hub."""
         self._reconciler = reconciler
         self._state = reconciler.state
         self._dispatching = reconciler.dispatching
@@ -89,6 +91,7 @@ class Dispatcher:
         self._sender = sender
         self._faults = faults
         self._namespace_labels = namespace_labels
+        self._tell_hub = tell_hub
 
     def messages(self, messages: Iterable[Message]) -> None:
         """Process messages of the inbox, in order."""
@@ -157,6 +160,8 @@ class Dispatcher:
             case PodsGone(uid, wait):
                 if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
                     self._trigger(uid, LastPodEnded())
+                elif tracked is None and self._tell_hub is not None:
+                    self._tell_hub(message)
             case PodsCounted(uid, pods):
                 self._trigger(uid, SurplusCounted(pods))
             case PodsMeasured(uid, requests, pods):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from admission.cluster.events import EventRecorder
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.faults import Faults
-    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.inbox import Inbox, Message
     from admission.controller.state.leader_state import Batch
     from admission.controller.state.policy import Policy
     from admission.controller.workloads.dispatching import Target
@@ -44,6 +44,8 @@ class Shared(NamedTuple):
     batch: Batch
     namespace_labels: Callable[[str], Mapping[str, str] | None]
     """Returns the labels of a namespace, which has one meaning in all clusters; None: there is no such namespace."""
+    tell_hub: Callable[[Message], None]
+    """Puts a message into the inbox of `local`."""
     targets: Callable[[], Mapping[str, Target]]
     """Returns the clusters other than `local`, by name: those that workloads are dispatched to."""
     is_elsewhere: Callable[[str, str], bool] | None
@@ -114,6 +116,7 @@ class Leader:
             sender,
             faults,
             shared.namespace_labels,
+            None if self.dispatching is not None else shared.tell_hub,
         )
 
     def objects(self) -> dict[str, StoredObject]:

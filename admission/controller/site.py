@@ -117,6 +117,11 @@ class Site:
         self._pod_obstacles = None
         self.reset(shared)
 
+    @property
+    def pod_waiter(self) -> PodWaiter:
+        """Polls pods in the cluster."""
+        return self._pod_waiter
+
     def knows(self, kind: Kind) -> bool:
         """Whether it is certain which objects of a kind the cluster has."""
         if not self.is_listed or self.paused:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from admission.controller.state.leader_state import LeaderState
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.copies import Copies, Copy
+    from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
     from admission.kinds.base import Kind, Object, Observed
@@ -70,6 +71,10 @@ class Target(Protocol):
     @property
     def writer(self) -> Writer:
         """Sends the changes there."""
+
+    @property
+    def pod_waiter(self) -> PodWaiter:
+        """Polls pods there, and tells the hub."""
 
     @property
     def copies(self) -> Copies:
@@ -149,6 +154,11 @@ class Dispatching:
         if copy is not None and _is_of(copy, tracked):
             return copy, True
         return None, copy is None and tracked.uid not in self._unsure and target.knows(kind)
+
+    def pod_waiter(self, tracked: Tracked) -> PodWaiter | None:
+        """Return what polls the pods of a workload where its copy is; None: they are in the hub, or not to be found."""
+        target = self._target(tracked)
+        return None if target is None or target.given_up else target.pod_waiter
 
     def unwanted(self, target: Target) -> list[Copy]:
         """Return the copies in a cluster that no workload needs any more."""

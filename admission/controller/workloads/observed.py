@@ -215,7 +215,7 @@ def _finish(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
     A pod that was stopped by deletion reports a failure, which is none.
     """
     tracked = change.tracked
-    if tracked.holds_quota and not (seen.kind.reports_pods or seen.is_dispatched):
+    if tracked.holds_quota and not seen.kind.reports_pods:
         if tracked.finished_as is None:
             tracked.change(message=sentences.FINISHED_WITH_PODS)
             change.write_later()

@@ -107,7 +107,9 @@ class Reconciler:
             kind = self.environment.kinds.of(workload)
             label = POD_OWNER if kind is None else kind.pods_label
             may_start = tracked.unsettled and tracked.finished_as is None
-            tracked.wait = self._pod_waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
+            elsewhere = None if self.dispatching is None else self.dispatching.pod_waiter(tracked)
+            waiter = self._pod_waiter if elsewhere is None else elsewhere
+            tracked.wait = waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
 
     def _apply(self, change: WorkloadChange, deadline: float | None) -> None:
         """Apply a change to state, deadlines, readiness and pod queries. `deadline`: the workload's previous one."""

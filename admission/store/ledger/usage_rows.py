@@ -29,7 +29,7 @@ HOLDER_COLUMNS = ("local_queue", "namespace", "submitted_by", "priority")
 """Columns of the ledger and of the roll-ups by which usage is accounted."""
 _WORKLOAD_COLUMNS: Mapping[str, ColumnElement[str]] = {
     "kind": func.coalesce(workloads.c.kind, ""),
-    "cluster": func.coalesce(workloads.c.cluster, ""),
+    "cluster": func.coalesce(admissions.c.cluster, workloads.c.cluster, ""),
     "workload": func.coalesce(workloads.c.name, admissions.c.workload_uid),
 }
 """Further columns, joined from workloads; available for ledger rows only, not in roll-ups."""

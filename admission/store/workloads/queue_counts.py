@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, func, literal, select
+from sqlalchemy import and_, case, distinct, func, literal, select
 
 from admission.model.quantity import UNLIMITED
 from admission.model.queues import LocalQueue
@@ -26,6 +26,9 @@ _CHECKED = "checked"
 _STATE = case(
     (and_(workloads.c.state == State.ADMITTED, workloads.c.checks_pending), _CHECKED), else_=workloads.c.state
 ).label("state")
+
+
+_WITH_WORKLOADS = admissions.join(workloads, workloads.c.uid == admissions.c.workload_uid)
 
 
 def by_cluster_queue(connection: Connection) -> dict[str, QueueStatus]:
@@ -69,13 +72,20 @@ def _by_local_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
 
 def by_cluster(connection: Connection) -> dict[str, ClusterNumbers]:
     """Return the status counts of the clusters in which there are unfinished workloads, by name."""
-    cluster = workloads.c.cluster
+    own = workloads.c.cluster
+    cluster = func.coalesce(admissions.c.cluster, own)
     found: defaultdict[str, ClusterNumbers] = defaultdict(ClusterNumbers)
-    for name, number in connection.execute(pending(cluster)):
+    for name, number in connection.execute(pending(own)):
         found[name].pending = int(number)
-    for name, _, number in connection.execute(holding(cluster)):
+    for name, _, number in connection.execute(holding(own)):
         found[name].reserving += int(number)
-    amounts = held(cluster).select_from(admissions.join(workloads, workloads.c.uid == admissions.c.workload_uid))
+    # Those that were dispatched count where they run.
+    sent = select(own, admissions.c.cluster, func.count(distinct(workloads.c.uid))).select_from(_WITH_WORKLOADS)
+    is_sent = admissions.c.to_at.is_(None), admissions.c.cluster.is_not(None)
+    for origin, name, number in connection.execute(sent.where(*is_sent).group_by(own, admissions.c.cluster)):
+        found[origin].reserving -= int(number)
+        found[name].reserving += int(number)
+    amounts = held(cluster).select_from(_WITH_WORKLOADS)
     for name, flavor, resource, high, low in connection.execute(amounts):
         found[name].usage[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
     return dict(found)

@@ -1,0 +1,106 @@
+"""Dispatch of each kind that can name another controller: its manifest runs as a copy, is stopped, and ends there."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+from custom_kinds import pods_of, served, until
+from job_examples import flavor, local_queue
+from kind_manifests import GOLDEN, document
+from other_clusters import cluster, other_cluster, state
+from test_way_of_each_kind import KINDS, MCAD, node, queue_of, through_the_webhook, total, with_lasting_pods, wrapped_in
+
+from admission.cluster.client import Client
+from admission.controller.clusters import Connection
+from admission.kinds import all_kinds
+
+KUEUES = "kueue.x-k8s.io/multikueue"
+"""The only value beside their own that the operators of Kubeflow and Ray accept."""
+
+
+def is_dispatchable(name):
+    obj = document(name)
+    group, _, version = obj["apiVersion"].rpartition("/")
+    return version != MCAD and bool(KINDS.get(group, obj["kind"]).manager[0])
+
+
+NAMES = [name for name in GOLDEN if is_dispatchable(name)]
+
+
+def managed_elsewhere(kind, obj):
+    """Have Sluice run an object elsewhere."""
+    *holders, field = kind.manager[0]
+    holder = obj
+    for key in holders:
+        holder = holder.setdefault(key, {})
+    holder[field] = KUEUES
+    return obj
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("name", NAMES)
+async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name):
+    obj = document(name)
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind, user, key = KINDS.get(group, obj["kind"]), world.user, obj["metadata"]["name"]
+    wrapped = wrapped_in(obj)
+
+    def kinds():
+        return all_kinds(frameworks=("batch/job", kind.form.name, *wrapped))
+
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(other_cluster(tmp_path, "b"))
+        for number in range(2):
+            await there.user.create("nodes", "", node(number))
+        for each in (user, there.user):
+            await each.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})
+        for sandbox in (world.sandbox, there.sandbox):
+            for one in wrapped:
+                await stack.enter_async_context(served(sandbox, all_kinds(frameworks=(one,)).gated[0]))
+            await stack.enter_async_context(served(sandbox, kind, version=version))
+        queue = queue_of(total(name))
+        queue["spec"]["dispatch"] = {}
+        await world.apply(flavor(), queue, local_queue("user-queue"), cluster("b"))
+
+        def join(cluster):
+            return Connection(Client.from_kubeconfig(there.kubeconfig), kinds(), None)
+
+        await world.start(kinds=kinds(), join=join)
+        await state(world, "Active")
+
+        stored = through_the_webhook(managed_elsewhere(kind, with_lasting_pods(kind, obj)), kind)
+        created = await user.create(kind.plural, "team-a", stored)
+        copy = await until(there.user, kind.plural, key, lambda each: kind.observe(each).ready)
+        assert kind.manager[0][-1] not in str(copy["spec"])
+        assert (await world.record(key, "admitted")).admission.cluster == "b"
+        shown = await until(user, kind.plural, key, lambda each: kind.observe(each).ready)
+        assert not kind.observe(shown).suspended
+        assert user.list("pods") == []
+
+        await world.order(key, held=True)
+        await world.record(key, "pending", reason="OnHold")
+        assert there.user.get(kind.plural, "team-a", key) is None
+        assert there.user.list("pods") == []
+        assert user.get(kind.plural, "team-a", key)["spec"] == created["spec"]
+        await world.order(key, held=False)
+        again = await until(there.user, kind.plural, key, lambda each: kind.observe(each).ready)
+
+        if kind.form.succeeded:
+
+            async def has_ended():
+                for pod in pods_of(there.user, again):  # that of a RayJob's submitter comes late
+                    status = {"status": {"phase": "Succeeded"}}
+                    await there.user.patch("pods", "team-a", pod["metadata"]["name"], status, subresource="status")
+                return kind.observe(there.user.get(kind.plural, "team-a", key)).finished
+
+            await world.eventually(has_ended)
+            assert (await world.record(key, "finished")).outcome == "Succeeded"
+            assert kind.observe(user.get(kind.plural, "team-a", key)).finished.succeeded
+        await user.delete(kind.plural, "team-a", key, propagation="Background")
+        await world.record(key, "finished")
+
+        async def is_gone():
+            return there.user.get(kind.plural, "team-a", key) is None
+
+        await world.eventually(is_gone)
