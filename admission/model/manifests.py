@@ -213,7 +213,7 @@ def _details(error: ValidationError) -> list[ErrorDetails]:
     inner = {detail["loc"][:n] for detail in details for n in range(len(detail["loc"]))}
     for detail in details:
         if detail["type"] == "extra_forbidden":
-            detail["ctx"] = {"fields": _fields_beside(detail, error.title)}
+            detail["ctx"] = {"model": error.title}
     return [detail for detail in details if detail["type"] != "too_short" or detail["loc"] not in inner]
 
 
@@ -236,7 +236,8 @@ def _message(detail: ErrorDetails) -> str:
             return "is required"
         case "extra_forbidden":
             name = str(detail["loc"][-1])
-            near = difflib.get_close_matches(name, context["fields"], n=1) if len(name) <= _MAX_FIELD_LENGTH else []
+            known = _fields_beside(detail) if len(name) <= _MAX_FIELD_LENGTH else []
+            near = difflib.get_close_matches(name, known, n=1)
             return f'unknown field; did you mean "{near[0]}"?' if near else "unknown field"
         case "literal_error":
             return f'"{given}" is not one of {context["expected"]}'
@@ -271,9 +272,9 @@ def _path(loc: Sequence[int | str]) -> str:
     return path
 
 
-def _fields_beside(detail: ErrorDetails, title: str) -> list[str]:
-    """Return the known fields where an unknown one was given. `title`: name of the model that was validated."""
-    models = [cls for cls in _models() if cls.__name__ == title]
+def _fields_beside(detail: ErrorDetails) -> list[str]:
+    """Return the known fields where an unknown one was given."""
+    models = [cls for cls in _models() if cls.__name__ == detail["ctx"]["model"]] or [*_models()]  # settings are none
     for part in detail["loc"][:-1]:
         known = [field for cls in models for name, field in cls.model_fields.items() if part in (field.alias, name)]
         if known:  # else it is an item of a list, or of a mapping

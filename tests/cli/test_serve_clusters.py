@@ -21,8 +21,9 @@ from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 from webhooks.certificates import Certificates
 
-QUOTA, EACH = 4, 12
-"""Pods of 1 CPU that may run at the same time, and Jobs of one such pod in each cluster."""
+QUOTA, EACH, FEW = 4, 12, 2
+"""Pods of 1 CPU that may run at the same time; Jobs of one such pod in each cluster, and in the one that is cut off, so
+that the others have quota."""
 PREFIX = "/apis/sluice.dev/v1"
 
 
@@ -132,8 +133,8 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             assert (await api.until("x", "Connecting"))["message"].startswith("it cannot be used")
             await gated(b, "mutatingwebhookconfigurations")
             await gated(c, "mutatingadmissionpolicies")
-            for sandbox in sandboxes:
-                for number in range(EACH):
+            for sandbox, count in zip(sandboxes, (EACH, EACH, FEW), strict=True):
+                for number in range(count):
                     await sandbox.local("admin").create("jobs", "default", job(f"j{number}", seconds=60))
             await running(observer)
             here = await api.get("workloads?fieldSelector=spec.cluster%3Db")
@@ -146,8 +147,9 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             report = {item["name"]: item for item in (await api.get("reports/clusters"))["items"]}
             assert [*report] == ["local", "b", "c", "x"]
             assert report["x"]["state"] == "Connecting"
-            assert sum(each["pendingWorkloads"] + each["reservingWorkloads"] for each in report.values()) == 3 * EACH
-            assert sum(int(usage["used"]) for each in report.values() for usage in each["usage"]) == QUOTA
+            unfinished = sum(each["pendingWorkloads"] + each["reservingWorkloads"] for each in report.values())
+            assert 0 < unfinished <= 2 * EACH + FEW
+            assert sum(int(usage["used"]) for each in report.values() for usage in each["usage"]) <= QUOTA
             assert report["b"]["flavors"] == ["default"]
 
             c.faults.install({"rules": [{"do": "closeWatches", "abrupt": True}, {"do": "drop"}]})
@@ -160,8 +162,8 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             await some_complete(b, 2)
             c.faults.remove()
             await api.until("c", "Active")
-            for sandbox in sandboxes:
-                await all_complete(sandbox.local("admin"), EACH)
+            for sandbox, count in zip(sandboxes, (EACH, EACH, FEW), strict=True):
+                await all_complete(sandbox.local("admin"), count)
             status, text = await replica.get("/apis/sluice.dev/v1/reports/usage?by=cluster&resource=cpu&from=1h")
             assert {item["cluster"] for item in json.loads(text)["items"]} == {"local", "b", "c"}
     watching.cancel()

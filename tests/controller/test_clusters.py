@@ -132,7 +132,7 @@ async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start
     waiting = await joined.record("waits", "pending", reason="ClusterUnavailable")
     assert waiting.message.startswith("The cluster b is lost")
     await other.user.delete("jobs", "team-a", "ends", propagation="Background")
-    await other.submit(job("during", cpu="500m"))
+    await other.submit(job("during", cpu="2"))  # more than what "ends" frees: the clocks of two clusters give no order
 
     await joined.submit(job("here", cpu="1"))
     await joined.job("here", runs)
@@ -150,7 +150,8 @@ async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start
     await joined.record("ends", "finished")
     await joined.job("too-much", runs)  # its quota is free
     await joined.record("during", "pending", reason="WaitingForQuota")
-    await joined.user.delete("jobs", "team-a", "here", propagation="Background")
+    for name in ("here", "too-much"):
+        await joined.user.delete("jobs", "team-a", name, propagation="Background")
     await other.job("during", runs)
 
 
