@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from job_examples import Object, cluster_queue, flavor, is_gated, job, local_queue, runs
+from job_examples import Object, admission_check, asks, cluster_queue, flavor, is_gated, job, local_queue, runs
 
 from admission.model import sentences
+from admission.model.checks import CheckReport
+from admission.store.audit_log import Author
 
 if TYPE_CHECKING:
     from admission.engine import Explanation
+
+READY = {"name": "nodes", "state": "Ready"}
 
 
 def pool(name: str) -> Object:
@@ -102,4 +106,35 @@ async def test_policy_can_be_set_and_taken_away_while_jobs_run(world):
     await world.user.delete("jobs", "team-a", "third", propagation="Background")
     await world.apply(queue())
     await world.job("second", is_gated)
+    await world.job("second", runs_in("reserved"))
+
+
+@pytest.mark.costly
+async def test_check_that_is_ready_while_its_workload_moves_is_asked_again_for_the_new_flavor(world):
+    checked = queue(minimumRuntime="20m")
+    checked["spec"]["admissionChecksStrategy"] = asks("nodes")
+    await world.apply(pool("reserved"), pool("on-demand"), admission_check("nodes"), checked, local_queue())
+    await world.start()
+    await world.submit(job("first"))
+    await world.record("first", "admitted", reason="QuotaReserved")
+    await world.report("first", READY)
+    await world.job("first", runs_in("reserved"))
+    await world.submit(job("second"))
+    record = await world.record("second", "admitted", reason="QuotaReserved")
+    await world.user.delete("jobs", "team-a", "first", propagation="Background")
+    await world.record("first", "finished")
+    # Another replica takes the report, so that the leader does not know of it yet when it decides the move.
+    ready = CheckReport.model_validate(READY)
+    await world.store.orders.report(record.workload.uid, [ready], author=Author("checker"))
+    world.pass_time(1201)
+
+    async def has_moved() -> bool:
+        found = await world.record("second", "admitted")
+        return {*found.admission.pod_sets[0].flavors.values()} == {"reserved"}
+
+    await world.eventually(has_moved)
+    (check,) = (await world.store.orders.of([record.workload.uid])).checks
+    assert check.state == "Pending"
+    assert is_gated(world.user.get("jobs", "team-a", "second"))
+    await world.report("second", READY)
     await world.job("second", runs_in("reserved"))

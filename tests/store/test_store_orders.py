@@ -6,7 +6,17 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from store_examples import admission, admitted, cluster_queue, finished, flavor, local_queue, pending, workload
+from store_examples import (
+    admission,
+    admitted,
+    cluster_queue,
+    finished,
+    flavor,
+    local_queue,
+    pending,
+    requeued,
+    workload,
+)
 
 from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject
@@ -204,6 +214,16 @@ async def test_check_report_requires_a_requested_check_and_reserved_quota(store,
         await store.orders.report("x", [check_report("weather", "Ready")], author=ADA)
     with pytest.raises(Conflict, match="holds no quota now"):
         await store.orders.report("a", [check_report("nodes", "Ready")], author=ADA)
+
+
+async def test_check_report_about_a_former_admission_is_refused(store, epoch, checked, clock):
+    ready, began = [check_report("nodes", "Ready")], clock() + 0.123_456_7
+    await store.commit(requeued(workload("x"), at=clock()), epoch=epoch)
+    await store.commit(admitted(workload("x"), admission(), at=began), epoch=epoch)
+    with pytest.raises(Conflict, match="admitted again"):
+        await store.orders.report("x", ready, author=ADA, admitted_at=began - 1)
+    assert [check.state for check in (await store.orders.of(["x"])).checks] == ["Pending", "Pending"]
+    assert (await store.orders.report("x", ready, author=ADA, admitted_at=began))[1].state == "Ready"
 
 
 async def test_check_requested_again_by_the_leader_replaces_its_report(store, epoch, checked, clock):

@@ -333,24 +333,26 @@ class WorkloadChange:
         self.evict(reason=MISCONFIGURED, message=message)
 
     def _reset_checks(self) -> None:
-        """Reset its admission checks to Pending, as Kueue does after an eviction."""
-        checks = []
-        for check in self.tracked.checks:
-            if check.state == "Pending":
-                checks.append(check)
-                continue
-            reset = CheckRecord(
-                uid=check.uid,
-                name=check.name,
-                state="Pending",
-                at=self.now,
-                message=f"Reset to Pending after eviction. Previously: {check.state}",
-                requeue_after_seconds=check.requeue_after_seconds,
-                retries=check.retries + (check.state == "Retry"),
-            )
-            self.requested_checks.append(reset)
-            checks.append(reset)
-        self.tracked.checks = tuple(checks)
+        """Reset its admission checks to Pending, as Kueue does after an eviction.
+
+        Also those that are Pending here are written: another replica may have stored an answer that is not read yet.
+        It is for the admission that ends, and must not let the next one start.
+        """
+        self.tracked.checks = tuple(self._reset(check) for check in self.tracked.checks)
+        self.requested_checks += self.tracked.checks
+
+    def _reset(self, check: CheckRecord) -> CheckRecord:
+        if check.state == "Pending":
+            return check
+        return CheckRecord(
+            uid=check.uid,
+            name=check.name,
+            state="Pending",
+            at=self.now,
+            message=f"Reset to Pending after eviction. Previously: {check.state}",
+            requeue_after_seconds=check.requeue_after_seconds,
+            retries=check.retries + (check.state == "Retry"),
+        )
 
     def release(self, reading: Reading, *, on_hold: bool, reason: str, message: str) -> None:
         """Release the quota of an evicted workload, which is stopped and restored, and queue it again.

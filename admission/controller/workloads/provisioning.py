@@ -136,7 +136,7 @@ class Provisioning:
         made: dict[tuple[str, str], list[Requested]] = {}
         for seen in self._seen.values():
             made.setdefault((seen.workload, seen.check), []).append(seen)
-        reports: list[tuple[Tracked, CheckRecord, CheckReport]] = []
+        reports: list[tuple[Tracked, float | None, CheckReport]] = []
         for tracked in self._registry():
             if tracked.record.state is not State.ADMITTED:
                 continue
@@ -150,12 +150,12 @@ class Provisioning:
                     self._faults.report(f"the ProvisioningRequest of workload {tracked.record.workload.key}", error)
                 else:
                     if report is not None and not _says(check, report):
-                        reports.append((tracked, check, report))
+                        reports.append((tracked, tracked.record.admitted_at, report))
         for unused in made.values():
             self._delete(unused, group)
         self._refused = {key: why for key, why in self._refused.items() if key in self._busy or key in self._wanted}
-        for tracked, check, report in reports:
-            await self._report(tracked, check, report)
+        for tracked, admitted_at, report in reports:
+            await self._report(tracked, admitted_at, report)
 
     def _answer(
         self, tracked: Tracked, check: CheckRecord, own: list[Requested], group: asyncio.TaskGroup
@@ -260,13 +260,14 @@ class Provisioning:
                     raise  # of a former request: it goes soon
         self._complete.add(uid)
 
-    async def _report(self, tracked: Tracked, check: CheckRecord, report: CheckReport) -> None:
+    async def _report(self, tracked: Tracked, admitted_at: float | None, report: CheckReport) -> None:
+        """Write a report about the admission that began at `admitted_at`."""
         try:
-            await self._store.orders.report(tracked.uid, [report], author=_AUTHOR)
+            await self._store.orders.report(tracked.uid, [report], author=_AUTHOR, admitted_at=admitted_at)
         except (Conflict, NoWorkload, InvalidObject):
-            pass  # it is being evicted, or has ended, or its ClusterQueue no longer requires the check
+            pass  # that admission has ended, or its ClusterQueue no longer requires the check
         except StoreError as error:
-            log.warning("the admission check %s of %s: %s", check.name, tracked.record.workload.key, error)
+            log.warning("the admission check %s of %s: %s", report.name, tracked.record.workload.key, error)
             self._again(RETRY)
 
 

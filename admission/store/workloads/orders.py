@@ -34,7 +34,7 @@ from admission.store.workloads.places import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import ColumnElement, Connection, RowMapping
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.checks import CheckReport
@@ -190,12 +190,15 @@ class Orders:
         *,
         author: Author,
         resource_version: str = "",
+        admitted_at: float | None = None,
         dry_run: bool = False,
     ) -> tuple[CheckRecord, ...]:
         """Write reported states of admission checks of a workload that holds quota; return all its checks.
 
-        Raises NotFound, Conflict (it holds no quota or is being evicted, or has changed since `resource_version`), and
-        InvalidObject for a check that the workload does not have.
+        `admitted_at`: when the admission began that the reports are about (None: the present one is meant).
+
+        Raises NotFound, Conflict (it holds no quota or is being evicted, has changed since `resource_version`, or has
+        been admitted again since `admitted_at`), and InvalidObject for a check that the workload does not have.
         """
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
@@ -205,6 +208,9 @@ class Orders:
                     f"workload {workload['namespace']}/{workload['name']} holds no quota now; its admission checks "
                     "can be reported when it does"
                 )
+            # Compared by the database, which rounds times.
+            if admitted_at is not None and not await _exists(connection, workloads.c.admitted_at == admitted_at, uid):
+                raise Conflict(f"workload {workload['namespace']}/{workload['name']} has been admitted again meanwhile")
             known = await connection.run_sync(checks.checks, workloads.c.uid == uid)
             now = self._clock()
             changed = _changed_checks(known, reports, now)
@@ -273,6 +279,12 @@ async def _unfinished(connection: AsyncConnection, uid: str, resource_version: s
             f"{title} has changed meanwhile (resourceVersion {row['revision']}, not {resource_version}); read it again"
         )
     return row
+
+
+async def _exists(connection: AsyncConnection, condition: ColumnElement[bool], uid: str) -> bool:
+    """Return whether the workload meets `condition`."""
+    row = await connection.execute(select(workloads.c.uid).where(workloads.c.uid == uid, condition))
+    return row.first() is not None
 
 
 async def _columns(connection: AsyncConnection, workload: RowMapping, fields: OrderFields) -> Document:
