@@ -15,6 +15,7 @@ from admission.model.queues import (
     Cohort,
     Drain,
     LocalQueue,
+    PriceBook,
     Reservation,
     ResourceFlavor,
     Topology,
@@ -47,7 +48,7 @@ def decisive_part(item: QueueObject | None) -> object:
     match item:
         case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology():
             return item.spec
-        case Budget() | Reservation() | Drain() | UserLimit():
+        case Budget() | PriceBook() | Reservation() | Drain() | UserLimit():
             return item.spec
         case AdmissionCheck():
             return item.name  # only whether it exists

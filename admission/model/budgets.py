@@ -13,12 +13,15 @@ from admission.model.base import FieldFaultsError, Model, Name, Namespace, Optio
 from admission.model.errors import InvalidQuantity
 from admission.model.local_times import Day, TimeZone, zone
 from admission.model.quantity import parse_quantity
+from admission.model.resource_words import is_in_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
 HOUR: Final = 3_600_000_000
 """Microseconds in an hour."""
+MONEY: Final = 1_000_000
+"""Parts of a unit of currency in which money is counted."""
 Every: TypeAlias = Literal["Day", "Month", "Quarter", "Year"]
 _MONTHS: Final = {"Month": 1, "Quarter": 3, "Year": 12}
 
@@ -66,19 +69,59 @@ class BudgetScope(Model):
 
 
 class BudgetResource(Model):
-    """The hours of a resource: 8 GPUs for 3 hours are 24 hours of the resource."""
+    """The hours of a resource: 8 GPUs for 3 hours are 24 hours of the resource. Or money, by the prices of a PriceBook.
+
+    Usage costs what the PriceBook says for the day (UTC) from which it is held, however long that is.
+    """
 
     name: QualifiedName
-    """The resource, such as `nvidia.com/gpu`, `cpu` (in cores) or `memory` (in bytes)."""
-    hours: Quantity
-    """The hours that may be used in each period, for memory for example `100Ti`."""
+    """The resource, such as `nvidia.com/gpu`, `cpu` (in cores) or `memory` (in bytes); with `priceBook`, the currency.
+    """
+    hours: Quantity | None = None
+    """The hours that may be used in each period, for memory for example `100Ti`; not with `priceBook`."""
+    price_book: OptionalName = ""
+    """The PriceBook by which usage of all resources is charged; needs `amount`."""
+    amount: Quantity | None = None
+    """The money that may be spent in each period; only with `priceBook`."""
     flavors: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     """Only usage of these ResourceFlavors; empty: of all."""
 
+    @model_validator(mode="after")
+    def _is_hours_or_money(self) -> Self:
+        if self.price_book and (self.amount is None or self.hours is not None):
+            raise FieldFaultsError([("amount", "with priceBook, give an amount of money, and no hours")])
+        if not self.price_book and (self.hours is None or self.amount is not None):
+            raise FieldFaultsError([("hours", "give the hours; or an amount of money, with priceBook")])
+        return self
+
     @property
     def total(self) -> int:
-        """The hours in the model's amounts (thousandths of a core, bytes, devices) times microseconds."""
-        return _product(self.name, self.hours)
+        """The hours in the model's amounts (thousandths of a core, bytes, devices) times microseconds.
+
+        Of money: millionths of the currency, times the microseconds of an hour.
+        """
+        return self.product(self.amount or self.hours or "0")
+
+    def product(self, number: str) -> int:
+        """Return a number of hours, or an amount of money, as `total` does."""
+        scale = MONEY if self.price_book else 1000 if self.name == "cpu" else 1
+        return ceil(parse_quantity(number) * scale * HOUR)
+
+    @property
+    def unit(self) -> str:
+        """What its numbers count, for messages: `hours of cpu`, or the currency."""
+        return self.name if self.price_book else f"hours of {self.name}"
+
+    def text(self, product: int) -> str:
+        """Return hours, or money, for users, rounded down: `1,234.5`, or `12.5Ti` for bytes."""
+        if is_in_bytes(self.name) and not self.price_book:
+            value, unit = product * 10 // HOUR, 0
+            while abs(value) >= 10_240 and unit < len(_BINARY) - 1:
+                value, unit = value // 1024, unit + 1
+            return f"{value // 10:,}{f'.{value % 10}' if value % 10 else ''}{_BINARY[unit]}"
+        hundredths = product * 100 // self.product("1")
+        text = f"{abs(hundredths) // 100:,}.{abs(hundredths) % 100:02}".rstrip("0").rstrip(".")
+        return f"-{text}" if hundredths < 0 else text
 
 
 class BudgetPeriod(Model):
@@ -156,18 +199,13 @@ class BudgetGrant(Model):
     day: Day
     """A day of the period for which it is given; with `lastDays`, the first of so many days for which it counts."""
     resource: QualifiedName
-    """The resource; each entry of `resources` with this name gets the hours."""
+    """The resource, or currency; each entry of `resources` with this name gets the hours."""
     hours: SignedQuantity
-    """The hours that are added; a negative number takes hours away."""
+    """The hours, or the money, that are added; a negative number takes away."""
     reason: Annotated[str, Field(min_length=1, max_length=1024)]
     """Why; who wrote it and when is in the Budget's history."""
     request: Annotated[str, Field(max_length=507)] = ""
     """`NAMESPACE/NAME` of the BudgetRequest that it answers; with 0 hours it is declined; empty: nobody asked."""
-
-    @property
-    def total(self) -> int:
-        """The hours as in `BudgetResource.total`."""
-        return _product(self.resource, self.hours)
 
 
 class BudgetRequestSpec(Model):
@@ -193,7 +231,7 @@ class BudgetSpec(Model):
     scope: BudgetScope | None = None
     """The workloads that are charged: `{}`: all; not given: only those that Budgets with this parent charge."""
     resources: Annotated[tuple[BudgetResource, ...], Field(min_length=1, max_length=16)]
-    """The hours by resource."""
+    """The hours by resource, or money."""
     period: BudgetPeriod
     """The time for which they are given."""
     enforcement: Literal["Charge", "Reserve"] = "Charge"
@@ -239,6 +277,11 @@ class BudgetSpec(Model):
             raise FieldFaultsError(faults)
         return self
 
+    @property
+    def price_books(self) -> Sequence[str]:
+        """The PriceBooks by which it charges money; nearly always none."""
+        return [each.price_book for each in self.resources if each.price_book]
+
     def limit(self, resource: BudgetResource, slot: int) -> int:
         """Return the hours of a resource in a slot with all grants for it, in amount times microseconds.
 
@@ -249,7 +292,7 @@ class BudgetSpec(Model):
             if grant.resource == resource.name:
                 given = 0 if self.period.first_day is not None else _slot_of_day(self.period, grant.day)
                 if slot - self.period.days < given <= slot:
-                    total += grant.total
+                    total += resource.product(grant.hours)
         return max(total, 0)
 
 
@@ -270,24 +313,7 @@ class Sum(NamedTuple):
         return self.limit - self.spent - self.reserved
 
 
-def hours_text(resource: str, product: int) -> str:
-    """Return hours of a resource for users, rounded down: `1,234.5`, or `12.5Ti` for bytes."""
-    if resource == "memory" or "storage" in resource or resource.startswith("hugepages-"):
-        value, unit = product * 10 // HOUR, 0
-        while abs(value) >= 10_240 and unit < len(_BINARY) - 1:
-            value, unit = value // 1024, unit + 1
-        return f"{value // 10:,}{f'.{value % 10}' if value % 10 else ''}{_BINARY[unit]}"
-    hundredths = product * 100 // (HOUR * (1000 if resource == "cpu" else 1))
-    text = f"{abs(hundredths) // 100:,}.{abs(hundredths) % 100:02}".rstrip("0").rstrip(".")
-    return f"-{text}" if hundredths < 0 else text
-
-
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-
-
-def _product(resource: str, hours: str) -> int:
-    number = parse_quantity(hours) * (1000 if resource == "cpu" else 1)
-    return ceil(number * HOUR)
 
 
 def _midnight(day: date, name: str) -> int:

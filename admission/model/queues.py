@@ -631,6 +631,7 @@ class Budget(_Named):
         Reference("ClusterQueue", "spec.scope.clusterQueues[]", needed=False),
         Reference("Cohort", "spec.scope.cohorts[]", needed=False),
         Reference("ResourceFlavor", "spec.resources[].flavors[]", needed=False),
+        Reference("PriceBook", "spec.resources[].priceBook"),
     )
 
     spec: BudgetSpec

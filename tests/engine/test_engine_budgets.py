@@ -20,6 +20,7 @@ from admission.engine import (
     Engine,
     PastAdmission,
     Policy,
+    QueueObjectChanged,
     QueueObjectDeleted,
     WorkloadAdmitted,
 )
@@ -589,3 +590,76 @@ def test_preempt_after_needs_charge_and_grace_needs_preempt_after():
         with pytest.raises(InvalidObject) as error:
             budget("ml", 1, **spec)
         assert error.value.causes[0][0] == path
+
+
+def price_book(*prices: tuple[str, str, float, str | None]) -> QueueObject:
+    """Return the PriceBook `list` of (flavor, resource, price of an hour, day from which it holds)."""
+    names = "flavor", "resource", "perHour", "from"
+    lines = [{name: value for name, value in zip(names, each, strict=True) if value is not None} for each in prices]
+    return manifest("PriceBook", "list", {"currency": "EUR", "prices": lines})
+
+
+def money(name: str, amount: float, **spec) -> QueueObject:
+    resources = [{"name": "EUR", "priceBook": "list", "amount": amount}]
+    return manifest("Budget", name, {"resources": resources, "period": MONTH, "scope": {}, **spec})
+
+
+def euros(world: World, name: str) -> tuple[str, str]:
+    """Return the money that a Budget has spent, and left."""
+    one = sums(world)[name]
+    return one.resource.text(one.spent), one.resource.text(one.left)
+
+
+def test_a_budget_of_money_charges_the_prices_of_flavors():
+    prices = price_book(("", "cpu", 0.5, None), ("spot", "cpu", 0.1, None))
+    world = new_world(prices, money("ml", 100, enforcement="Reserve"), now=at("2026-11-21"))
+    world.submit(workload("first", "a", 8, max_seconds=20 * HOUR), workload("second", "a", 10, max_seconds=5 * HOUR))
+    assert refusals(world.engine.settle(world.now)) == {
+        "second": "Budget ml has 20 of 100 EUR left, this needs 25; its next period begins on 2026-12-01"
+    }
+    world.now += HOUR
+    assert euros(world, "ml") == ("4", "20")
+    world.gone("first")
+    assert (euros(world, "ml"), admitted(world)) == (("4", "96"), ["second"])
+
+
+def test_usage_costs_what_was_valid_on_the_day_from_which_it_is_held():
+    prices = price_book(("", "cpu", 1, None), ("", "cpu", 3, "2026-11-22"))
+    world = new_world(prices, money("ml", 1000), now=at("2026-11-21T23:00"))
+    world.submit(workload("before", "a", 1))
+    assert admitted(world) == ["before"]
+    world.now += 2 * HOUR
+    world.submit(workload("after", "a", 1))
+    assert admitted(world) == ["after"]
+    world.now += HOUR
+    assert euros(world, "ml") == ("6", "994")
+
+
+def test_the_ledger_is_read_again_when_prices_change_or_become_known():
+    world = new_world(money("ml", 10), now=at("2026-11-21"))
+    (accounts,) = (policy for policy in world.engine.policies if isinstance(policy, BudgetAccounts))
+    past = PastAdmission(
+        uid="past", cluster_queue="a", namespace="default", local_queue="a", user="u", flavor="default", resource="cpu",
+        amount=4000, from_at=world.now - 2 * HOUR, to_at=world.now - HOUR, resized=False,
+    )  # fmt: skip
+    world.engine.seed([past], now=world.now)
+    for price in (1, 2):
+        world.tell(price_book(("", "cpu", price, None)))
+        assert accounts.lacks_history
+        world.engine.observe(BudgetsSpent({}, {}), now=world.now)
+        fresh = new_engine()
+        for item in (money("ml", 10), price_book(("", "cpu", price, None))):
+            fresh.observe(QueueObjectChanged(item), now=world.now)
+        fresh.seed([past], now=world.now)
+        for event in fresh.policy_events():
+            world.engine.observe(event, now=world.now)
+        assert not accounts.lacks_history
+        assert euros(world, "ml") == (str(4 * price), str(10 - 4 * price))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"hours": 5, "priceBook": "list", "amount": 5}, {"priceBook": "list"}, {"amount": 5}, {}]
+)
+def test_an_entry_has_either_hours_or_money(fields):
+    with pytest.raises(InvalidObject, match="hours"):
+        manifest("Budget", "ml", {"resources": [{"name": "EUR", **fields}], "period": MONTH})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.kinds.columns import Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import BudgetRequestStatus
+from admission.model.quantity import parse_quantity
 from admission.model.queues import Budget, BudgetRequest
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _status(request: BudgetRequest, answer: BudgetGrant | None) -> Document:
     del request
     if answer is None:
         return {"phase": "Open"}
-    phase = "Granted" if answer.total > 0 else "Declined"
+    phase = "Granted" if parse_quantity(answer.hours) > 0 else "Declined"
     return {"phase": phase, "hours": answer.hours, "day": answer.day, "reason": answer.reason}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.kinds.columns import Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import BudgetStatus
-from admission.model.queues import Budget, ClusterQueue, Cohort, ResourceFlavor
+from admission.model.queues import Budget, ClusterQueue, Cohort, PriceBook, ResourceFlavor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +48,9 @@ def _status(budget: Budget, sums: Document) -> Document:
 
 
 async def _warnings(store: Store, written: Budget, context: WarningContext) -> list[str]:
-    names = await store.queues.names(Budget.kind, ClusterQueue.kind, Cohort.kind, ResourceFlavor.kind)
+    names = await store.queues.names(Budget.kind, ClusterQueue.kind, Cohort.kind, ResourceFlavor.kind, PriceBook.kind)
     spec = written.spec
-    missing = []
+    missing = [f"PriceBook {name}" for name in spec.price_books if name not in names[PriceBook.kind]]
     if spec.parent and spec.parent not in names[Budget.kind]:
         missing.append(f"Budget {spec.parent}")
     if spec.scope is not None:

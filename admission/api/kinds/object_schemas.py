@@ -116,14 +116,14 @@ class BudgetPeriodStatus(Model):
 
 
 class BudgetResourceStatus(Model):
-    """Hours of a resource."""
+    """Hours of a resource, or money."""
 
     name: str
-    """The resource."""
+    """The resource, or currency."""
     flavors: tuple[str, ...] | None = None
     """The ResourceFlavors whose usage counts; not given: all."""
     hours: str
-    """Hours given in the period, with grants."""
+    """Hours, or money, given in the period, with grants."""
     spent: str
     """Hours charged so far."""
     reserved: str

@@ -62,7 +62,7 @@ class _WithNegativeHours(click.Command):
 def grant(
     name: str, hours: str, *, resource: str, day: str, request: str, writing: WritingFlags, connection: ApiConnection
 ) -> None:
-    """Add hours to one period of a Budget, or take some away (a negative number).
+    """Add hours, or money, to one period of a Budget, or take some away (a negative number).
 
     The reason (--reason) is required; it is kept in the Budget, and in its history with
     the author. With --request, resource and day are those that were asked for.
@@ -115,12 +115,19 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
+def _given(number: str, resource: str, day: str, budget: Mapping[str, Any] | None = None) -> str:
+    """Return what a grant or a request is about; without the Budget, which users may not read, as hours."""
+    entries = () if budget is None else budget["spec"]["resources"]
+    is_money = any(each["name"] == resource and each.get("priceBook") for each in entries)
+    return f"{number} {resource if is_money else f'hours of {resource}'} for the period of {day}"
+
+
 def _only(budget: Mapping[str, Any]) -> str:
     """Return the resource of a Budget that has one only."""
     resources = list(dict.fromkeys(each["name"] for each in budget["spec"]["resources"]))
     if len(resources) > 1:
         name = budget["metadata"]["name"]
-        raise click.UsageError(f"Budget {name} has hours of {', '.join(resources)}; name one by --resource")
+        raise click.UsageError(f"Budget {name} has {', '.join(resources)}; name one by --resource")
     return str(resources[0])
 
 
@@ -128,9 +135,11 @@ async def _ask(
     given: dict[str, str], resource: str, namespace: str | None, writing: WritingFlags, connection: ApiConnection
 ) -> None:
     async with connect(connection) as sluice:
+        budget = None
         if not resource:
             try:
-                resource = _only(await sluice.documents("budgets").get(given["budget"]))
+                budget = await sluice.documents("budgets").get(given["budget"])
+                resource = _only(budget)
             except Forbidden as error:
                 raise click.UsageError("name the resource by --resource: you may not read Budgets") from error
         requests = sluice.documents("budgetrequests")
@@ -143,7 +152,7 @@ async def _ask(
         created = None
         if writing.dry_run != "client":
             created = await requests.create(document, options=writing.options)
-        details = [f"{given['hours']} hours of {resource} for the period of {given['day']}"]
+        details = [_given(given["hours"], resource, given["day"], budget)]
         print_outcome(f"budgetrequest.sluice.dev/{name}", "created", writing, created, details=details)
 
 
@@ -165,5 +174,5 @@ async def _grant(
         document = None
         if writing.dry_run != "client":
             document = await budgets.replace(found, options=writing.options)
-        details = [f"{given['hours']} hours of {resource} for the period of {given['day']}"]
+        details = [_given(given["hours"], resource, given["day"], found)]
         print_outcome(f"budget.sluice.dev/{name}", "granted", writing, document, details=details)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from prometheus_client.metrics_core import GaugeMetricFamily
 
 from admission.engine import BudgetAccounts, RecentUsage
-from admission.model.budgets import HOUR
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -181,11 +180,10 @@ def _of_budgets(engine: Engine) -> Iterator[Metric]:
                 for one in sums:
                     key = name, one.resource.name, ",".join(one.resource.flavors)
                     given = {"given": one.limit, "spent": one.spent, "reserved": one.reserved, "left": one.left}
-                    hours.update(
-                        ((*key, state), _plain(one.resource.name, amount) / HOUR) for state, amount in given.items()
-                    )
+                    one_hour = one.resource.product("1")
+                    hours.update(((*key, state), amount / one_hour) for state, amount in given.items())
     if hours:
-        text = "Hours of a Budget in its present period, in cores, bytes or devices times hours, by state."
+        text = "Hours of a Budget in its present period, in cores, bytes or devices times hours, or money, by state."
         yield _gauge("budget_hours", text, ("budget", "resource", "flavors", "state"), hours)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.events import ObjectReference
 from admission.controller.state.repeating import repeat
 from admission.engine import BudgetAccounts
-from admission.model.budgets import hours_text
 from admission.model.queues import Budget
 
 if TYPE_CHECKING:
@@ -86,8 +85,8 @@ class BudgetReports:
             level = next((level for level in LEVELS if each.limit and used * 100 >= level * each.limit), 0)
             if level <= alerts.get(resource, {"level": 0})["level"]:
                 continue
-            hours = [hours_text(resource, amount) for amount in (used, each.limit)]
-            note = f"Budget {name} has spent or reserved {hours[0]} of {hours[1]} hours of {resource} ({level} %)"
+            spent, given = each.resource.text(used), each.resource.text(each.limit)
+            note = f"Budget {name} has spent or reserved {spent} of {given} {each.resource.unit} ({level} %)"
             alerts[resource] = {"resource": resource, "level": level, "at": self._store.now(), "message": note}
             yield name, begins, alerts[resource]
         if alerts:
@@ -104,7 +103,7 @@ def _document(bounds: tuple[int, int], sums: list[Sum], used_up_since: float | N
                 "name": each.resource.name,
                 **({"flavors": list(each.resource.flavors)} if each.resource.flavors else {}),
                 **{
-                    field: hours_text(each.resource.name, amount).replace(",", "")
+                    field: each.resource.text(amount).replace(",", "")
                     for field, amount in (
                         ("hours", each.limit), ("spent", each.spent), ("reserved", each.reserved), ("left", each.left)
                     )

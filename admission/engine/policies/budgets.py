@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from datetime import date, timedelta
+from fractions import Fraction
+from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,9 +21,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
 from admission.engine.policies.contract import AdmissionPolicy, Eviction, PolicyEvent, Refusal
 from admission.engine.vocabulary import BUDGET_EXHAUSTED
-from admission.model.budgets import Sum, hours_text
+from admission.model.budgets import MONEY, Sum
 from admission.model.durations import format_duration
-from admission.model.queues import Budget, ClusterQueue, Cohort
+from admission.model.queues import Budget, ClusterQueue, Cohort, PriceBook
+from admission.model.resource_words import usage_unit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from admission.engine.policies.contract import EngineView, PastAdmission
     from admission.engine.tree import FlavorResource
     from admission.model.budgets import BudgetScope, BudgetSpec
+    from admission.model.price_books import PriceBookSpec
     from admission.model.workload import Workload
 
 _MICROSECONDS: Final = 1_000_000
@@ -42,6 +47,8 @@ _MOST_CACHED: Final = 10_000
 _LEARNED_FROM: Final = range(5, 51)
 """From how many run times others are learned: at least, and the last ones at most."""
 _NEVER: Final = 1 << 62
+_DAY: Final = 86_400 * _MICROSECONDS
+_EPOCH: Final = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +100,38 @@ class _Facts(NamedTuple):
     @staticmethod
     def of(spec: BudgetSpec) -> _Facts:
         """Return those of a spec."""
-        lines = [(each.name, each.flavors) for each in spec.resources]
+        lines = [(each.name, each.price_book, each.flavors) for each in spec.resources]
         # Only what is kept longer, or learned, has to be read again.
         own = repr((spec.period.model_dump_json(), lines, spec.carry_over, spec.learn_run_times))
         return _Facts(own, *(("", ()) if spec.scope is None else (spec.scope.model_dump_json(), _keys(spec.scope))))
+
+
+class _Prices:
+    """The prices of a PriceBook, as the cost of one amount (a thousandth of a core, a byte, a device) for an hour."""
+
+    def __init__(self, book: PriceBookSpec) -> None:
+        self.digest = sha256(book.model_dump_json().encode()).hexdigest()[:16]
+        """What the cost of past usage depends on."""
+        self._book = book
+        self._known: dict[tuple[FlavorResource, int], Fraction] = {}
+        """Cache, by day since the epoch."""
+
+    def cost(self, key: FlavorResource, amount: int, at: int) -> int:
+        """Return the cost of an hour at the prices of the day (UTC) of an instant, in millionths of the currency.
+
+        What has no price costs nothing.
+        """
+        day = at // _DAY
+        price = self._known.get((key, day))
+        if price is None:
+            flavor, resource = key
+            found = self._book.price(flavor, resource, _EPOCH + timedelta(days=day))
+            unit = usage_unit(resource).seconds // 3600 * (1000 if resource == "cpu" else 1)
+            price = Fraction(0 if found is None else found.amount) * MONEY / unit
+            if len(self._known) >= _MOST_CACHED:
+                self._known.clear()
+            self._known[key, day] = price
+        return round(price * amount)
 
 
 class _Charge(NamedTuple):
@@ -135,8 +170,9 @@ class _Account:
         *,
         is_seeded: bool = True,
         created: int = 0,
+        books: Mapping[str, _Prices],
     ) -> None:
-        """`created`: when the Budget was, in microseconds; 0: it is not known."""
+        """`created`: when the Budget was, in microseconds; 0: it is not known. `books`: PriceBooks by name."""
         self.name = name
         self.spec = spec
         self.history = history
@@ -149,7 +185,11 @@ class _Account:
         """For how long workloads run on when the hours are used up, in microseconds."""
         self._days = spec.period.days
         self._lines = [(each.name, frozenset(each.flavors)) for each in spec.resources]
-        self._only = self._lines[0][0] if len(self._lines) == 1 and not self._lines[0][1] else ""
+        self._prices = [books.get(each.price_book) for each in spec.resources]
+        """Those of the lines that charge money."""
+        self._money = [bool(each.price_book) for each in spec.resources]
+        only = spec.resources[0]
+        self._only = only.name if len(spec.resources) == 1 and not only.flavors and not only.price_book else ""
         """The resource, if there is one only, in all flavors."""
         self._asked: tuple[int, list[int]] = (-1, [])
         """An instant, and what was used up then."""
@@ -182,8 +222,8 @@ class _Account:
     def _zeros(self) -> list[int]:
         return [0] * len(self._lines)
 
-    def amounts(self, usage: Iterable[tuple[FlavorResource, int]]) -> list[int]:
-        """Return what a usage has of each resource of the Budget."""
+    def amounts(self, usage: Iterable[tuple[FlavorResource, int]], since: int) -> list[int]:
+        """Return what a usage, held since an instant, has of each resource of the Budget, or costs for an hour."""
         if name := self._only:  # nearly always
             total = 0
             for (_, resource), amount in usage:
@@ -191,9 +231,15 @@ class _Account:
                     total += amount
             return [total]
         found = self._zeros()
-        for (flavor, resource), amount in usage:
+        for key, amount in usage:
+            flavor, resource = key
             for number, (name, flavors) in enumerate(self._lines):
-                if resource == name and (not flavors or flavor in flavors):
+                if flavors and flavor not in flavors:
+                    continue
+                if self._money[number]:
+                    prices = self._prices[number]
+                    found[number] += 0 if prices is None else prices.cost(key, amount, since)
+                elif resource == name:
                     found[number] += amount
         return found
 
@@ -325,7 +371,7 @@ class _Account:
         """
         if self.spec.action == "Warn":
             return None
-        needed = self.amounts(usage.items())
+        needed = self.amounts(usage.items(), now)
         if not any(needed):
             return None
         self.follow(now)
@@ -363,10 +409,10 @@ class _Account:
 
     def _lacks(self, number: int, needed: int, slot: int, left: int, assumed: int | None) -> str:
         """Return the message about a resource of which too little is left in a slot."""
-        resource, period = self.spec.resources[number].name, self.spec.period
-        texts = [hours_text(resource, each) for each in (left, self._limit(number, slot), needed)]
+        resource, period = self.spec.resources[number], self.spec.period
+        texts = [resource.text(each) for each in (left, self._limit(number, slot), needed)]
         later = "" if slot == self._slot or period.last_days else f" in its period from {period.label(slot)}"
-        message = f"Budget {self.name} has {texts[0]} of {texts[1]} hours of {resource} left{later}"
+        message = f"Budget {self.name} has {texts[0]} of {texts[1]} {resource.unit} left{later}"
         why = "" if assumed is None else f" for an assumed {format_duration(round(assumed / _MICROSECONDS))}"
         return f"{message}, this needs {texts[2]}{why}{self._renewal()}"
 
@@ -419,9 +465,9 @@ class _Account:
 
     def is_used_up(self, number: int) -> str:
         """Return the message about a resource of which the hours are used up."""
-        resource = self.spec.resources[number].name
-        hours = hours_text(resource, self._limit(number, self._slot))
-        return f"Budget {self.name} has spent its {hours} hours of {resource}{self._renewal()}"
+        resource = self.spec.resources[number]
+        given = resource.text(self._limit(number, self._slot))
+        return f"Budget {self.name} has spent its {given} {resource.unit}{self._renewal()}"
 
     def sums(self, now: int) -> Iterator[Sum]:
         """Yield what is spent, reserved and left of each resource, at `now`."""
@@ -449,6 +495,8 @@ class BudgetAccounts(AdmissionPolicy):
         self.idle = True
         self._specs: dict[str, BudgetSpec] = {}
         self._facts: dict[str, _Facts] = {}
+        self._books: dict[str, _Prices] = {}
+        """By PriceBook."""
         self._created: dict[str, int] = {}
         """By Budget, when it was, in microseconds."""
         self._cohorts: dict[tuple[str, str], str] = {}
@@ -496,6 +544,9 @@ class BudgetAccounts(AdmissionPolicy):
                 cohort = item.spec.cohort_name if isinstance(item, ClusterQueue) else item.spec.parent_name
                 self._move((item.kind, item.name), cohort)
                 return
+            if isinstance(event.object, PriceBook):
+                self._set_prices(event.object.name, _Prices(event.object.spec))
+                return
             if not isinstance(event.object, Budget):
                 return
             spec, now = event.object.spec, self._now()
@@ -509,6 +560,9 @@ class BudgetAccounts(AdmissionPolicy):
         elif isinstance(event, QueueObjectDeleted):
             if event.kind in (ClusterQueue.kind, Cohort.kind):
                 self._move((event.kind, event.name), "")
+                return
+            if event.kind == PriceBook.kind:
+                self._set_prices(event.name, None)
                 return
             if event.kind != Budget.kind or self._specs.pop(event.name, None) is None:
                 return
@@ -530,6 +584,16 @@ class BudgetAccounts(AdmissionPolicy):
         if self.idle:
             self._charges.clear()
             self._sync()
+
+    def _set_prices(self, book: str, prices: _Prices | None) -> None:
+        """Note the prices of a PriceBook; None: it is deleted."""
+        if prices is None:
+            self._books.pop(book, None)
+        else:
+            self._books[book] = prices
+        if any(book in spec.price_books for spec in self._specs.values()):
+            self._outdated = True
+            self._retries.clear()
 
     def _move(self, item: tuple[str, str], cohort: str) -> None:
         """Note the Cohort of a ClusterQueue or Cohort; empty: it has none."""
@@ -594,7 +658,7 @@ class BudgetAccounts(AdmissionPolicy):
                 closed, is_seeded = told[1], True
             else:
                 closed, is_seeded = known.closed if known is not None and is_kept else {}, False
-            account = _Account(name, spec, history, closed, is_seeded=is_seeded, created=created)
+            account = _Account(name, spec, history, closed, is_seeded=is_seeded, created=created, books=self._books)
             account.follow(now)
             self._accounts[name] = account
             new.add(account)
@@ -608,9 +672,11 @@ class BudgetAccounts(AdmissionPolicy):
 
     def _history_of(self, name: str, children: Mapping[str, Sequence[str]]) -> str:
         """Return all that decides what a Budget has spent: its period, its resources, and the scopes it charges."""
-        facts = self._facts[name]
+        facts, books = self._facts[name], ""
+        for book in self._specs[name].price_books:
+            books += f" {book}={prices.digest if (prices := self._books.get(book)) is not None else None}"
         if name not in children and name not in self._queues:  # nearly all
-            return f"{facts.own} {facts.scope}"
+            return f"{facts.own}{books} {facts.scope}"
         below, seen = [name], {name}
         for each in below:  # grows
             more = [child for child in children.get(each, ()) if child not in seen]
@@ -619,7 +685,7 @@ class BudgetAccounts(AdmissionPolicy):
         scopes = {
             f"{scope} {sorted(self._queues.get(each, ()))}" for each in below if (scope := self._facts[each].scope)
         }
-        return f"{facts.own} {sorted(scopes)}"
+        return f"{facts.own}{books} {sorted(scopes)}"
 
     def events(self) -> Iterable[PolicyEvent]:
         """Return what has been spent, and since when workloads hold their quota."""
@@ -652,7 +718,7 @@ class BudgetAccounts(AdmissionPolicy):
             usage = (((row.flavor, row.resource), row.amount),)
             for account in accounts:
                 account.follow(now)
-                if any(amounts := account.amounts(usage)):
+                if any(amounts := account.amounts(usage, begins)):
                     account.add_past(amounts, begins, ends)
 
     def _learn(self, row: PastAdmission) -> None:
@@ -735,7 +801,7 @@ class BudgetAccounts(AdmissionPolicy):
 
     def _hold(self, uid: str, charge: _Charge, now: int, accounts: Iterable[_Account]) -> None:
         for account in accounts:
-            if not any(amounts := account.amounts(charge.usage)):
+            if not any(amounts := account.amounts(charge.usage, charge.since)):
                 continue
             ends = charge.since
             if account.reserves:

@@ -15,7 +15,7 @@ export function Budgets() {
   const [find, setFind] = useParameter("find");
   const found = useAnswer(path("budgets"), {}, { everyMs: EVERY_MS });
   const all = useMemo(() => inOrder(found.data?.items || []), [found.data]);
-  const head = html`<${PageHead} title="Budgets">Hours of resources that may be used in a period<//>`;
+  const head = html`<${PageHead} title="Budgets">Hours of resources, or money, that may be used in a period<//>`;
   if (found.error && !found.data) return html`${head}<${Failure} error=${found.error} retry=${found.again} />`;
   if (!found.data) return html`${head}<${Card}><${Loading} lines=${6} /><//>`;
   if (!all.length) return html`${head}<${Card}><${Empty} title="There are no Budgets yet"><p>A Budget limits the hours of a resource that a team may use in a month, beside the quota that it may use at the same time.</p>
@@ -59,7 +59,7 @@ function Rows({ object: { metadata, spec, status }, depth }) {
   const resources = status?.resources || [], known = Boolean(status?.period);
   const lines = known ? resources : spec.resources;
   return lines.map((each, index) => {
-    const [hours, spent, reserved, left] = ["hours", "spent", "reserved", "left"].map((field) => amount(each[field] || 0));
+    const [hours, spent, reserved, left] = ["hours", "spent", "reserved", "left"].map((field) => amount((field === "hours" ? each.hours ?? each.amount : each[field]) || 0));
     return html`<tr key=${index}>
       ${index === 0 && html`<th scope="row" rowspan=${lines.length}><span class=${`tree-name depth-${Math.min(depth, 6)}`}><span class="tree-queue"><b><bdi>${metadata.name}</bdi></b>
         <${Alert} spec=${spec} resources=${known ? resources : []} /><span class="small soft">${periodOf(spec.period)}; ${scopeOf(spec)}</span></span></span></th>`}
