@@ -49,6 +49,9 @@ _URGENT = {
     "a rack, for a leader and workers": ((1, _RACK, "group"), (15, _RACK, "group")),
     "half a block, for a leader and workers": ((1, _BLOCK, "group"), (319, _BLOCK, "group")),
     "a rack each, for two pod sets": ((1, _RACK, ""), (15, _RACK, "")),
+    "a whole rack each, for two pod sets": ((16, _RACK, ""), (16, _RACK, "")),
+    "half a block each, for two pod sets": ((320, _BLOCK, ""), (320, _BLOCK, "")),
+    "64 nodes anywhere and a rack": ((64, _ANYWHERE, ""), (16, _RACK, "")),
 }
 """The pod sets of each: pods, topology, and the group of a leader with its workers."""
 

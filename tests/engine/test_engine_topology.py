@@ -247,6 +247,39 @@ class _Other:
     st.lists(st.integers(0, 7), max_size=20),
 )
 def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(nodes, questions, asked, rules, moves):
+    _check_trial(nodes, questions, asked, rules, moves)
+
+
+def _alike(number: int, where: TopologyRequest | None) -> Question:
+    return Question(number, requests_of({"cpu": 1000}), where, PodRules())
+
+
+anywhere = TopologyRequest(unconstrained=True)
+in_one_domain = st.sampled_from([TopologyRequest(required=level) for level in ("block", "rack", "rack")])
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=8, max_size=8).map(
+        lambda rooms: [
+            NodeState(
+                f"n{at}",
+                {"pool": "a", "block": f"b{at // 4}", "rack": f"r{at // 2}", HOSTNAME: f"n{at}"},
+                {"cpu": 1000 * room, "pods": 10},
+            )
+            for at, room in enumerate(rooms)
+        ]
+    ),
+    st.lists(st.builds(_alike, st.integers(1, 4), st.just(anywhere)), min_size=2, max_size=6),
+    st.lists(st.builds(_alike, st.integers(1, 5), st.just(anywhere) | in_one_domain), min_size=2, max_size=3),
+    st.lists(st.integers(0, 5), min_size=3, max_size=9),
+)
+def test_pods_that_are_alike_fit_without_some_workloads_as_if_placed_one_after_the_other(
+    nodes, questions, asked, moves
+):
+    _check_trial(nodes, questions, asked, Rules(), moves)
+
+
+def _check_trial(nodes, questions, asked, rules, moves) -> None:
     world = World(rules)
     for each in nodes:
         world.topologies.node_changed(each)
@@ -256,7 +289,8 @@ def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(no
     others = [_Other(world, held) for held in world.held]
 
     def rooms() -> list[tuple[str, Room]]:
-        return [("f", Room(world.topologies.trees["f"], each, world.rules)) for each in asked]
+        known = {each: Room(world.topologies.trees["f"], each, world.rules) for each in asked}
+        return [("f", known[each]) for each in asked]
 
     trial = Trial(world.topologies, rooms, lambda: _in_turn(world, asked[:-1]), in_turn=True)
     gone: dict[int, None] = {}

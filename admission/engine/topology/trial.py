@@ -6,15 +6,16 @@ A target changes few nodes: how much fits is followed from these to the domains 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 from sys import maxsize
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from admission.engine.topology.counting import counts_of
+from admission.engine.topology.counting import Line, counts_of
 from admission.engine.topology.placement import demand_of, levels_of
 from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from admission.engine.clusterqueue import Held
     from admission.engine.topology.placement import Question, Rules
@@ -48,6 +49,7 @@ class Room:
         demand = demand_of(tree, question, rules, layers)
         counts = counts_of(tree, demand)
         amounts, leader = dict(demand.requests), dict(demand.leader or ())
+        self._tree, self._demand = tree, demand
         self._resources = tuple(amounts | leader)
         self._amounts = tuple(amounts.get(resource, 0) for resource in self._resources)
         self._leader = tuple(leader.get(resource, 0) for resource in self._resources) if leader else ()
@@ -61,15 +63,22 @@ class Room:
         self._last = len(tree.levels) - 1
         self._plain = demand.slice_level == self._last and demand.size == 1
         """Whether slices are pods."""
-        self._wanted = question.number // demand.size
+        self.wanted = question.number // demand.size
+        unconstrained = question.request is None or not (question.request.required or question.request.preferred)
+        self._takes_least = rules.mixed and unconstrained and self._plain and self.wanted > 0
+        self._line: Line | None = None
+        """The leaves in the order of how many pods fit, as `_in_line` says of each; None: it was not asked for."""
+        self._in_line: list[int] = []
+        self._moved: set[int] = set()
+        """Leaves that have changed since."""
         # One domain of the level must have room for all pods, or else all domains together.
-        self._deciding = searched if question.request is not None and question.request.required else -1
+        self.deciding = searched if question.request is not None and question.request.required else -1
         self._pods = [*counts.pods]
         self._slices = [*counts.slices]
         """Only those of the deciding level follow."""
-        self._tops = [domain.number for domain in tree.level(max(0, self._deciding))]
+        self._tops = [domain.number for domain in tree.level(max(0, self.deciding))]
         self._total = sum(counts.slices[top] for top in self._tops)
-        self._sufficient = {top for top in self._tops if counts.slices[top] >= self._wanted}
+        self._sufficient = {top for top in self._tops if counts.slices[top] >= self.wanted}
         """The domains of the deciding level that have room for all pods but the leader, by number."""
         self._counts = counts.fork() if leader else counts
         self._stale: dict[int, dict[int, Spot]] = {}
@@ -77,25 +86,88 @@ class Room:
 
     def suffices(self) -> bool:
         """Whether there is room for all pods."""
-        if self._deciding >= 0:
+        if self.deciding >= 0:
             return any(map(self._leads, self._sufficient)) if self._leader else bool(self._sufficient)
-        return self._total >= self._wanted and (not self._leader or self._total - self._least_lost() >= self._wanted)
+        return self._total >= self.wanted and (not self._leader or self._total - self._least_lost() >= self.wanted)
 
-    def leaves_room_for(self, other: Room) -> bool:
-        """Whether both have room for certain, if this one is placed first and both need one domain of the same level.
+    def is_apart_from(self, before: Sequence[Room]) -> bool:
+        """Whether it certainly has room, wherever those that are placed before it are.
 
-        This one gets the domain with the fewest slices that has room for it: any other one is left.
+        Each of these takes one domain that is not above the level that decides here: they cannot touch all that have
+        room.
         """
-        if self._deciding < 0 or other._deciding != self._deciding or self._leader or self._counts.scores:
+        if self.deciding < 0 or any(room.deciding < self.deciding for room in before):
             return False
-        fewest = min(map(self._slices.__getitem__, self._sufficient))
-        left = (top for top in other._sufficient if top not in self._sufficient or self._slices[top] > fewest)
-        return any(map(other._leads, left)) if other._leader else any(True for _ in left)
+        have = filter(self._leads, self._sufficient) if self._leader else iter(self._sufficient)
+        return sum(1 for _ in islice(have, len(before) + 1)) > len(before)
+
+    def is_like(self, other: Room) -> bool:
+        """Whether pods of both are alike, and each is known to leave room for one less where it is."""
+        return self._plain and not self._leader and not self._counts.scores and self._demand == other._demand
+
+    def take(self, taken: dict[int, int]) -> bool:
+        """Place the pods in the domain of their level that Kueue chooses; return whether one has room for them.
+
+        `taken`: how many pods that are alike are in domains of that level already; these are added.
+        """
+        slices, wanted = self._slices, self.wanted
+
+        def left(top: int) -> int:
+            return slices[top] - taken[top]
+
+        # Which one of several that are equal does not matter.
+        untouched = self._sufficient.difference(taken) if taken else self._sufficient
+        best = min(untouched, key=slices.__getitem__, default=None)
+        touched = min((top for top in taken if left(top) >= wanted), key=left, default=None)
+        if touched is not None and (best is None or left(touched) < slices[best]):
+            best = touched
+        if best is None:
+            return False
+        taken[best] = taken.get(best, 0) + wanted
+        return True
+
+    def take_anywhere(self, level: int) -> dict[int, int] | None:
+        """Return how many pods Kueue places in each domain of a level; None if that is not known.
+
+        They are placed where least is free.
+        """
+        if not self._takes_least:
+            return None
+        line = self._leaf_line()
+        taken: dict[int, int] = {}
+        rest = self.wanted
+        alone = next(line.since(rest), None)
+        for leaf in line.since(1) if alone is None else (alone,):
+            count = min(rest, self._pods[leaf.number])
+            top = _above(leaf, self._last - level)
+            taken[top] = taken.get(top, 0) + count
+            rest -= count
+            if not rest:
+                break
+        return taken
+
+    def _leaf_line(self) -> Line:
+        """Return the leaves in the order of how many pods fit."""
+        pods, moved = self._pods, self._moved
+        if self._line is None or len(moved) > len(pods) // 4:
+            self._line, self._in_line = Line(self._tree, self._last, pods, pods), [*pods]
+        else:
+            lined = self._in_line
+            for number in moved:
+                if pods[number] != lined[number]:
+                    lined[number] = pods[number]
+                    self._line.move(number)
+        moved.clear()
+        return self._line
+
+    def has_room_beside(self, number: int) -> bool:
+        """Whether there is room for all pods beside so many that are alike, if all domains together decide."""
+        return self._total - number >= self.wanted
 
     def _leads(self, top: int) -> bool:
         """Whether a domain has room for all pods and the leader."""
         self._count(top)
-        return self._counts.leaders[top] > 0 and self._counts.slices_beside[top] >= self._wanted
+        return self._counts.leaders[top] > 0 and self._counts.slices_beside[top] >= self.wanted
 
     def _least_lost(self) -> int:
         """Return how many slices fit no more where the leader takes least; more than all if it fits nowhere."""
@@ -116,7 +188,7 @@ class Room:
             self._counts.put(number, pods, beside, leads=leads)
             if leaf.parent is not None:
                 parents[leaf.parent] = None
-        self._counts.count_above(parents, max(0, self._deciding))
+        self._counts.count_above(parents, max(0, self.deciding))
 
     def part(self, pods: PlacedPods) -> Part:
         """Return what pods that are placed take of this room."""
@@ -136,16 +208,12 @@ class Room:
 
     def _top(self, leaf: Domain) -> int:
         """Return the number of the domain above a leaf that decides; -1: all domains together do."""
-        if self._deciding < 0:
-            return -1
-        for _ in range(self._deciding, self._last):
-            assert leaf.parent is not None
-            leaf = leaf.parent
-        return leaf.number
+        return -1 if self.deciding < 0 else _above(leaf, self._last - self.deciding)
 
     def change(self, part: Part, sign: int) -> None:
         """Pods are gone (1), or back (-1)."""
-        pods, slices, wanted, plain = self._pods, self._slices, self._wanted, self._plain
+        pods, slices, wanted, plain = self._pods, self._slices, self.wanted, self._plain
+        is_lined, moved = self._line is not None, self._moved
         both = zip(part.gains, self._amounts, strict=True)
         resources = [(at, sign * gain, amount) for at, (gain, amount) in enumerate(both)]
         for spot, count in part.spots:
@@ -162,6 +230,8 @@ class Room:
                 continue
             if plain:
                 pods[number] += more
+                if is_lined:
+                    moved.add(number)
             else:
                 more = self._climb(leaf, more)
             if top < 0:
@@ -187,6 +257,14 @@ class Room:
         before = pods[domain.number]
         now = pods[domain.number] = before + more
         return now // self._size - before // self._size
+
+
+def _above(domain: Domain, levels: int) -> int:
+    """Return the number of the domain that many levels above."""
+    for _ in range(levels):
+        assert domain.parent is not None
+        domain = domain.parent
+    return domain.number
 
 
 class Trial:
@@ -224,7 +302,10 @@ class Trial:
         parts = self._parts.get(held)
         if parts is None:
             parts = self._parts[held] = [
-                (room, room.part(pods)) for pods in held.placed for flavor, room in self._rooms if flavor == pods.flavor
+                (room, room.part(pods))
+                for pods in held.placed
+                for flavor, room in dict.fromkeys(self._rooms)  # pod sets that are equal share one
+                if flavor == pods.flavor
             ]
         for room, part in parts:
             room.change(part, 1 if gone else -1)
@@ -248,18 +329,36 @@ class Trial:
         """Whether the workload could be placed now."""
         if not all(room.suffices() for _, room in self._rooms):
             return False
-        if self._search is None or self._are_apart():
+        if self._search is None:
             return True
+        if self._in_turn and (known := self._fits_in_turn()) is not None:
+            return known
         self._follow()
         before = self._search()
         return before is not None and (not self._rooms or self._last_suffices_beside(before))
 
-    def _are_apart(self) -> bool:
-        """Whether two pod sets certainly do not get into each other's way."""
-        if not self._in_turn or len(self._rooms) != 2:
-            return False
-        (flavor, first), (other, last) = self._rooms
-        return flavor == other and first.leaves_room_for(last)
+    def _fits_in_turn(self) -> bool | None:
+        """Return whether there is room for all, one after the other; None: only placing them would tell."""
+        rooms = [room for _, room in self._rooms]
+        if len({flavor for flavor, _ in self._rooms}) > 1:
+            return None
+        if all(room.is_apart_from(rooms[:at]) for at, room in enumerate(rooms)):
+            return True
+        if not all(room.is_like(rooms[0]) for room in rooms):
+            return None
+        *before, last = rooms
+        number = sum(room.wanted for room in before)
+        in_domains = before if last.deciding < 0 else rooms  # those that each take one domain, behind `first`
+        first = None
+        if in_domains[0].deciding < 0:
+            first, *in_domains = in_domains
+        levels = {room.deciding for room in in_domains}
+        if len(levels) > 1 or -1 in levels:
+            return None
+        taken = first.take_anywhere(*levels) if first is not None and levels else {}
+        if taken is None:
+            return None
+        return all(room.take(taken) for room in in_domains) and (last.deciding >= 0 or last.has_room_beside(number))
 
     def _last_suffices_beside(self, before: Iterable[PlacedPods]) -> bool:
         flavor, room = self._rooms[-1]

@@ -106,11 +106,20 @@ class Placer:
         return Trial(self._topologies, rooms, search if before else None, in_turn=exact)
 
     def _rooms(self, assignment: Assignment, groups: list[tuple[str, list[int]]]) -> Iterator[tuple[str, Room]]:
-        """Yield the room that pods need beside those of other groups, unless some of them stay in place."""
+        """Yield the room that pods need beside those of other groups, unless some of them stay in place.
+
+        Groups that are equal have one room.
+        """
+        known: dict[tuple[str, Question], Room] = {}
         for flavor, indices in groups:
             if self._pod_sets[self._workers(assignment, indices)].name not in self._present:
                 question = self._question(flavor, assignment, indices, empty=False)
-                yield flavor, Room(self._topologies.trees[flavor], question, self._topologies.rules)
+                room = known.get((flavor, question))
+                if room is None:
+                    room = known[flavor, question] = Room(
+                        self._topologies.trees[flavor], question, self._topologies.rules
+                    )
+                yield flavor, room
 
     @staticmethod
     def _workers(assignment: Assignment, indices: Sequence[int]) -> int:
