@@ -82,13 +82,13 @@ class Rooms(Alike[Room]):
         self._columns_of: object = None
 
     def column(self, at: int, since: int) -> list[int]:
-        """Return what is free of one resource in each room, from the one of this index on."""
+        """Return what is free of one resource in each room, from the one of this index on. Not to be changed."""
         if self._columns_of is not self.numbering:
             self._columns_of = self.numbering
             self._columns = [[] for _ in self._columns]
         column = self._columns[at]
         column += [room[at] for room in self.keys[len(column) :]]
-        return column[since:]
+        return column[since:] if since else column
 
 
 def rooms(tree: Tree, *, empty: bool) -> Rooms:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from copy import copy
-from itertools import compress
+from itertools import compress, repeat
+from operator import floordiv
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from admission.engine.topology.alike import rooms, verdicts
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PODS = "pods"
 _PODS_BITS = 40
 """More than the number of pods in a domain has."""
+_DISTINCT = 8
+"""Most distinct numbers of slices for which a `Line` is looked through."""
 _NOTHING: Mapping[str, int] = {}
 _ELSEWHERE = "topologyDomain"
 
@@ -56,31 +59,45 @@ def requests_of(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 class Line:
-    """The domains of a level that hold slices, in the order of how many, then of pods, then of values."""
+    """The domains of a level that hold slices, in the order of how many, then of pods, then of values.
+
+    It is looked through as long as no domain moves, which is less work for a few uses, then kept in order.
+    """
 
     def __init__(self, tree: Tree, level: int, slices: Sequence[int], pods: Sequence[int]) -> None:
+        self._tree, self._level = tree, level
         self._ranks, self._domains = tree.ranks(), tree.by_rank()
         self._base = len(self._domains)
         self._slices, self._pods = slices, pods
         # If slices are pods, these are not compared once more.
         self._bits = 0 if slices is pods else _PODS_BITS
-        self._place_of: dict[int, int] | None = None
-        """The place of each domain by its rank; None: none has moved yet. Places are numbers, as comparing tuples would
-        take three times as long."""
-        numbers = tree.numbers[level]
+        self._has_moved = False
+        self._looked: tuple[list[int], list[int]] | None = None
+        """The numbers of slices of all domains in the order of values, and the distinct ones; while none has moved."""
+        self._places: list[int] | None = None
+        """The place of each domain as a number, as comparing tuples would take three times as long."""
+        self._place_of: dict[int, int] = {}
+        """The place of each domain by its rank."""
+
+    def _in_order(self) -> list[int]:
+        numbers, slices, pods = self._tree.numbers[self._level], self._slices, self._pods
         held = [*compress(numbers, map(slices.__getitem__, numbers))]
         base, bits, ranked = self._base, self._bits, map(self._ranks.__getitem__, held)
         in_pods = map(pods.__getitem__, held)
         if bits:
             both = zip(map(slices.__getitem__, held), in_pods, ranked, strict=True)
-            self._places = [(have << bits | number) * base + rank for have, number, rank in both]
+            places = [(have << bits | number) * base + rank for have, number, rank in both]
         else:
-            self._places = [number * base + rank for number, rank in zip(in_pods, ranked, strict=True)]
-        self._places.sort()
+            places = [number * base + rank for number, rank in zip(in_pods, ranked, strict=True)]
+        places.sort()
+        return places
 
     def move(self, number: int) -> None:
         """Give the domain of this number the place that its counts have now."""
-        if self._place_of is None:
+        self._has_moved, self._looked = True, None
+        if self._places is None:
+            return
+        if not self._place_of:
             self._place_of = {place % self._base: place for place in self._places}
         rank, slices = self._ranks[number], self._slices[number]
         before = self._place_of.pop(rank, None)
@@ -92,13 +109,31 @@ class Line:
 
     def most(self) -> int:
         """Return the most slices that one domain holds."""
-        return self._places[-1] // self._base >> self._bits if self._places else 0
+        return max(map(self._slices.__getitem__, self._tree.numbers[self._level]), default=0)
 
     def since(self, least: int) -> Iterator[Domain]:
-        """Yield the domains that hold at least so many slices, those with fewest first."""
+        """Yield the domains that hold at least so many slices, one or more, those with fewest first."""
+        if self._places is None and not self._has_moved:
+            if self._looked is None:
+                every = [*map(self._slices.__getitem__, self._tree.in_order[self._level])]
+                self._looked = every, sorted({*every})
+            counts, distinct = self._looked
+            if len(distinct) <= _DISTINCT:
+                yield from self._look_through(counts, distinct[bisect_left(distinct, least) :])
+                return
+        if self._places is None:
+            self._places = self._in_order()
         base = self._base
         for at in range(bisect_left(self._places, (least << self._bits) * base), len(self._places)):
             yield self._domains[self._places[at] % base]
+
+    def _look_through(self, counts: list[int], distinct: list[int]) -> Iterator[Domain]:
+        """Yield the domains that hold these numbers of slices; `counts`: how many each domain of the level does."""
+        domains, in_order = self._tree.domains, self._tree.in_order[self._level]
+        for slices in distinct:
+            numbers = compress(in_order, map(slices.__eq__, counts))
+            for number in sorted(numbers, key=self._pods.__getitem__) if self._bits else numbers:
+                yield domains[number]
 
 
 class Counts:
@@ -177,13 +212,15 @@ class Counts:
         asked = [(resources.index(resource), amount, taken.get(resource, 0)) for resource, amount in requests]
         asked.sort(key=lambda one: (keys[since][one[0]] - one[2]) // one[1])  # what is scarce first
         least: list[int] = []
+        most = 0  # an upper bound of these
         for at, amount, less in asked:
             free = self._rooms.column(at, since)
             if less:
                 free = [have - less for have in free]
             if not least:
-                least = [have // amount for have in free]
-            elif min(free) < max(least) * amount:
+                least = [*map(floordiv, free, repeat(amount))]
+                most = max(least)
+            elif min(free) < most * amount:
                 # To multiply takes a fifth of the time of dividing bytes of memory.
                 least = [n if n * amount <= have else have // amount for n, have in zip(least, free, strict=True)]
         return least

@@ -122,6 +122,8 @@ class Tree:
         self.node_changes = Log()
         self._ranks: list[int] = []
         self._by_rank: list[Domain] = []
+        self.in_order: list[list[int]] = []
+        """For each level the numbers of its domains, also former ones, in the order of values; as of `ranks()`."""
         self.resources: tuple[str, ...] = ()
         """Those of which nodes have anything."""
         self.rooms: dict[bool, Rooms] = {}
@@ -139,8 +141,10 @@ class Tree:
             self._by_rank += self.domains[len(self._by_rank) :]
             self._by_rank.sort(key=attrgetter("values"))  # nearly in order already
             self._ranks = [0] * len(self.domains)
+            self.in_order = [[] for _ in self.levels]
             for rank, domain in enumerate(self._by_rank):
                 self._ranks[domain.number] = rank
+                self.in_order[len(domain.values) - 1].append(domain.number)
         return self._ranks
 
     def by_rank(self) -> list[Domain]:
