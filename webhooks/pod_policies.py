@@ -83,8 +83,8 @@ def _gated(kind: Kind, scope: Scope) -> list[Object]:
         PODS_GATED,
         scope,
         MANAGED,
-        # The first expression is mostly false: gates and these labels change rarely.
-        conditions=[f"{freed} || ({left})", is_not_updated_by(scope.own_usernames)],
+        # Sluice's own updates, which are most of those that change a gate, end at the first expression.
+        conditions=[is_not_updated_by(scope.own_usernames), f"{freed} || ({left})"],
         denied=validation("false", message_expression=message),
     )
 
@@ -101,8 +101,8 @@ def _keeping(scope: Scope) -> list[Object]:
         scope,
         WORKLOAD_UID,
         conditions=[
-            f"{label('oldObject', WORKLOAD_UID)} != '' && ({changed})",
             is_not_updated_by(scope.own_usernames),
+            f"{label('oldObject', WORKLOAD_UID)} != '' && ({changed})",
             _UNFINISHED,
         ],
         denied=validation("false", message=_COUNTED_MESSAGE),

@@ -211,6 +211,23 @@ async def test_variables_message_expression_and_match_conditions_are_evaluated(a
 
 
 @pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("(object.spec.nothing == 1) && (false)", 201),
+        ("(false) && (object.spec.nothing == 1)", 201),
+        ("(true) && (object.spec.nothing == 1)", 422),
+        ("true && object.metadata.name != 'a && (b' && [1, 2].exists(n, n > 0 && n > 1)", 422),
+        ("false && true || true", 422),
+        ("true && false ? true : false", 201),
+    ],
+)
+async def test_conjunction_is_false_if_one_operand_is_whatever_errors_the_others_have(ask, condition, status):
+    policy = validating("p", {"expression": "false"}, matchConditions=[{"name": "c", "expression": condition}])
+    await installed(ask, policy, bound("p", "Deny"))
+    assert (await ask("POST", JOBS, job("j1")))[0] == status
+
+
+@pytest.mark.parametrize(
     ("document", "field"),
     [
         (validating("p", {"expression": "nothing == 1"}), "spec.validations[0].expression"),

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from admission.sandbox.apiserver.cel import MATCH_VARIABLES, CelError, compile_expression, evaluate
+from admission.sandbox.apiserver.cel import MATCH_VARIABLES, CelError, compile_expression, conjuncts, evaluate
 from admission.sandbox.apiserver.objects import labels_of
 from admission.sandbox.apiserver.selectors import requirements_of
 
@@ -122,8 +122,8 @@ class Constraints:
         return all(requirement.holds(labels) for requirement in self.namespaces)
 
 
-Conditions = tuple[tuple[str, "cel.Program"], ...]
-"""Pairs of an expression's text and its compiled program."""
+Conditions = tuple[tuple[str, tuple["cel.Program", ...]], ...]
+"""Expressions, with the compiled operands of which each is the conjunction."""
 
 
 class ConditionFailed(CelError):
@@ -132,10 +132,12 @@ class ConditionFailed(CelError):
 
 def conditions_of(spec: Object) -> Conditions:
     """Compile the match conditions of a webhook or a policy."""
-    return tuple(
-        (condition["expression"], compile_expression(condition["expression"], MATCH_VARIABLES))
-        for condition in spec.get("matchConditions", ())
-    )
+    found = []
+    for condition in spec.get("matchConditions", ()):
+        text = condition["expression"]
+        compile_expression(text, MATCH_VARIABLES)  # its errors are about the whole expression
+        found.append((text, tuple(compile_expression(part, MATCH_VARIABLES) for part in conjuncts(text))))
+    return tuple(found)
 
 
 def conditions_match(conditions: Conditions, review: Review, new: Object | None) -> bool:
@@ -144,12 +146,13 @@ def conditions_match(conditions: Conditions, review: Review, new: Object | None)
         return True
     values = review.values(new)
     failed: tuple[str, CelError] | None = None
-    for text, program in conditions:
-        try:
-            if not evaluate(program, values):
-                return False
-        except CelError as error:
-            failed = failed or (text, error)
+    for text, programs in conditions:
+        for program in programs:
+            try:
+                if not evaluate(program, values):
+                    return False
+            except CelError as error:
+                failed = failed or (text, error)
     if failed is None:
         return True
     text, fault = failed

@@ -42,6 +42,26 @@ def compile_expression(text: str, variables: tuple[str, ...]) -> cel.Program:
     return program
 
 
+def conjuncts(text: str) -> list[str]:
+    """Return the operands of an expression `(a) && (b)`, or the expression alone if it is none.
+
+    To evaluate them one after the other converts the input of those that are reached only.
+    """
+    parts, depth = [""], 0
+    if "//" in text:  # perhaps a comment
+        return [text]
+    for word in _TOKEN.findall(text):
+        depth += (word[-1] in "([{" and word[0] not in "'\"") - (word in ")]}")
+        if not depth and word in "|?":
+            return [text]
+        if not depth and word == "&":
+            if parts[-1].strip():
+                parts.append("")
+        else:
+            parts[-1] += word
+    return parts
+
+
 def _used_values(text: str, values: Object) -> Object:
     """Return the part of `values` that the expression reads: converting inputs takes most of an evaluation's time."""
     used: Object = {}
