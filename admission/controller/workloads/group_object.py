@@ -190,8 +190,8 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
 
 def _faults(members: Sequence[Member], of_oldest: Iterable[tuple[str, str]], totals: Collection[int]) -> list[str]:
     faults = [": ".join(fault) for fault in of_oldest]
-    queues = names_by_queue(members)
-    faults += [child_sentences.group_of_several_queues(queues)] if len(queues) > 1 else []
+    if len({member.queue for member in members}) > 1:
+        faults.append(child_sentences.group_of_several_queues(names_by_queue(members)))
     faults += [child_sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
     return faults
 
