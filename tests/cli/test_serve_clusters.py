@@ -133,10 +133,13 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             assert (await api.until("x", "Connecting"))["message"].startswith("it cannot be used")
             await gated(b, "mutatingwebhookconfigurations")
             await gated(c, "mutatingadmissionpolicies")
-            for sandbox, count in zip(sandboxes, (EACH, EACH, FEW), strict=True):
-                for number in range(count):
-                    await sandbox.local("admin").create("jobs", "default", job(f"j{number}", seconds=60))
+            for number in range(QUOTA):
+                await local.local("admin").create("jobs", "default", job(f"j{number}", seconds=1_000_000))
             await running(observer)
+            for sandbox, first, count in ((local, QUOTA, EACH), (b, 0, EACH), (c, 0, FEW)):
+                for number in range(first, count):
+                    await sandbox.local("admin").create("jobs", "default", job(f"j{number}", seconds=60))
+            report = await reported(api, 2 * EACH + FEW)
             here = await api.get("workloads?fieldSelector=spec.cluster%3Db")
             assert {item["spec"]["cluster"] for item in here["items"]} == {"b"}
 
@@ -144,14 +147,15 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             assert 'sluice_cluster_lost{cluster="b"} 0' in text
             assert 'sluice_cluster_lost{cluster="x"} 1' in text
             assert 'sluice_cluster_pending_workloads{cluster="b"}' in text
-            report = {item["name"]: item for item in (await api.get("reports/clusters"))["items"]}
             assert [*report] == ["local", "b", "c", "x"]
             assert report["x"]["state"] == "Connecting"
-            unfinished = sum(each["pendingWorkloads"] + each["reservingWorkloads"] for each in report.values())
-            assert 0 < unfinished <= 2 * EACH + FEW
-            assert sum(int(usage["used"]) for each in report.values() for usage in each["usage"]) <= QUOTA
+            assert sum(each["reservingWorkloads"] for each in report.values()) == QUOTA
+            assert sum(int(usage["used"]) for each in report.values() for usage in each["usage"]) == QUOTA
             assert report["b"]["flavors"] == ["default"]
 
+            for pod in local.local("admin").list("pods"):  # the first ones end, and the others run
+                done = {"status": {"phase": "Succeeded"}}
+                await local.local("admin").patch("pods", "default", pod["metadata"]["name"], done, subresource="status")
             c.faults.install({"rules": [{"do": "closeWatches", "abrupt": True}, {"do": "drop"}]})
             await api.until("c", "Lost")
             await some_complete(local, 1)
@@ -175,6 +179,15 @@ async def gated(sandbox: Sandbox, plural: str) -> None:
     """Wait until the gate is registered."""
     while not sandbox.local("admin").list(plural):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
+
+
+async def reported(api: Api, unfinished: int) -> dict[str, dict]:
+    """Wait until the report by cluster counts this many unfinished workloads, and return it by name."""
+    while True:
+        report = {item["name"]: item for item in (await api.get("reports/clusters"))["items"]}
+        if sum(each["pendingWorkloads"] + each["reservingWorkloads"] for each in report.values()) == unfinished:
+            return report
+        await asyncio.sleep(0.05)
 
 
 async def running(observer: Observer) -> None:
