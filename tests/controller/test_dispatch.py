@@ -176,6 +176,20 @@ async def test_copy_that_others_delete_is_made_again(hub, clusters):
     assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in await hub.history("one")
 
 
+async def test_copy_that_others_give_more_pods_is_ended_and_made_again(hub, clusters):
+    manifest = dispatched("one", cpu="1")
+    manifest["spec"]["completions"] = 9
+    await hub.submit(manifest)
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await clusters.b.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": 3}})
+    again = await clusters.b.job("one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
+    assert again["spec"]["parallelism"] == 1
+    assert [reason for reason, _ in await hub.history("one")].count("OutOfSync") == 1
+    assert (await hub.record("one", "admitted")).admission.cluster == "b"
+    assert hub.user.get("jobs", "team-a", "one")["spec"]["parallelism"] == 1
+
+
 async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):
     await clusters.b.user.delete("namespaces", "", "team-a")
     await hub.submit(dispatched("one", cpu="2"))
