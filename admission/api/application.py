@@ -49,6 +49,7 @@ from admission.api.resources.topology_report import TopologyReports
 from admission.api.resources.usage_reports import UsageReports
 from admission.api.resources.what_if import WhatIfs
 from admission.api.resources.workload_lookup import WorkloadLookup
+from admission.api.resources.workload_pods import WorkloadPods
 from admission.api.resources.workload_search import WorkloadSearch
 from admission.api.resources.workloads import WorkloadHandlers
 from admission.api.watch.broadcast import Watches
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.what_if import WhatIf
+    from admission.api.resources.workload_pods import Reach
     from admission.store.store import Store
 
     Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -114,6 +116,7 @@ def create_app(
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
     cluster: Cluster | None = None,
+    reach: Reach | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> web.Application:
@@ -132,7 +135,8 @@ def create_app(
     check_cluster: connects to a cluster that is to join, and asks for the rights there.
     webhook_fault: says why the API server does not reach the webhooks.
     not_queued: objects that have a queue label and are not queued.
-    cluster: pods, logs and nodes for the dashboard; what a name is that no workload has; deletion of what is cancelled.
+    cluster: pods, their logs, and nodes; what a name is that no workload has; deletion of what is cancelled.
+    reach: connects to the other clusters, for the pods of workloads that were dispatched to them, and for their logs.
     clock: monotonic, seconds. now: Unix time, seconds.
 
     Raises UnusableCertificate (`oidc`), and ValueError if there is neither a token nor a delegation.
@@ -165,6 +169,10 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
+    pods = WorkloadPods(store, lookup.exact, cluster, reach)
+    app.on_shutdown.append(lambda _: pods.close())
+    app.router.add_get(PODS_ROUTE, pods.pods)
+    app.router.add_get(POD_LOG_ROUTE, pods.last_lines)
     reports = UsageReports(store, views)
     _add_reports(app, reports, CostReports(store, reports), views, attention)
     app.router.add_get(f"{PREFIX}/reports/fairness", FairnessReports(store).get)
@@ -175,7 +183,7 @@ def create_app(
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)
     engines = Engines(store, controller, receiver_fault=receiver_fault, check_cluster=check_cluster, clock=now)
-    _add_resources(app, store, engines, estimate_of, lookup, rights, cancellations, now=now)
+    _add_resources(app, store, engines, estimate_of, lookup, rights, cancellations, pods, now=now)
     add_dashboard(app)
     return app
 
@@ -237,8 +245,6 @@ def _add_reports(
     app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
     app.router.add_get(f"{PREFIX}/reports/attention", attention.get)
     app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
-    app.router.add_get(PODS_ROUTE, views.pods)
-    app.router.add_get(POD_LOG_ROUTE, views.pod_log)
 
 
 def _add_resources(
@@ -249,6 +255,7 @@ def _add_resources(
     lookup: WorkloadLookup,
     rights: SessionRights,
     cancellations: Cancellations,
+    pods: WorkloadPods,
     *,
     now: Callable[[], float],
 ) -> None:
@@ -267,6 +274,8 @@ def _add_resources(
         ("workloads", "cancel", "create"): cancellations.create,
         ("workloads", "explain", "get"): explanations.explain,
         ("workloads", "history", "get"): WorkloadHistories(store, lookup, now=now).get,
+        ("workloads", "log", "get"): pods.log,
+        ("workloads", "pods", "get"): pods.pods,
         ("workloads", "status", "get"): workloads.get,
         ("workloads", "status", "patch"): workloads.patch_status,
     }

@@ -116,6 +116,8 @@ CALENDAR_PREVIEW: Final = "CalendarPreview"
 """Kind of the response of `clusterqueues/calendar` and `cohorts/calendar`."""
 CANCELLATION: Final = "Cancellation"
 """Kind of the request and of the response of `workloads/cancel`."""
+WORKLOAD_PODS: Final = "WorkloadPods"
+"""Kind of the response of `workloads/pods`."""
 
 SUBRESOURCES: Final = (
     Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
@@ -124,6 +126,9 @@ SUBRESOURCES: Final = (
     Subresource("workloads", "cancel", CANCELLATION, ("create",)),
     Subresource("workloads", "explain", "WorkloadExplanation", ("get",)),
     Subresource("workloads", "history", "WorkloadHistory", ("get",)),
+    # As in Kubernetes, whose API server lets no other requests than those for a `log` last for longer than a minute.
+    Subresource("workloads", "log", "Workload", ("get",)),
+    Subresource("workloads", "pods", WORKLOAD_PODS, ("get",)),
     Subresource("workloads", "status", "Workload", ("get", "patch")),
     *(
         Subresource(resource.plural, "history", "HistoryList", ("get",))

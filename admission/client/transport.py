@@ -55,6 +55,9 @@ _LONGEST_WAIT = 30.0
 _TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=5)
 _STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=WATCH_SECONDS + 30)
 
+_TEXT_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
+"""The server ends a log that is silent for too long."""
+
 
 class Transport:
     """Connection pool to one endpoint as one user. All methods raise subclasses of ClientError.
@@ -130,6 +133,14 @@ class Transport:
             if response.status != 200:
                 raise self._failure(response, await response.read())
             yield self._events(response.content)
+
+    @asynccontextmanager
+    async def pieces(self, path: str, *, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a text, such as a log, and yield an iterator of its pieces as they arrive. Raises Unreachable."""
+        async with self._open("GET", path, params, None, {"Accept": "*/*"}, _TEXT_TIMEOUT) as response:
+            if response.status != 200:
+                raise self._failure(response, await response.read())
+            yield response.content.iter_any()
 
     async def _once(
         self,

@@ -10,13 +10,18 @@ from admission.client import reading
 from admission.client.answers import Written
 from admission.client.documents import Documents, Options
 from admission.client.errors import NotFound, NotReady
+from admission.client.transport import PREFIX
 from admission.client.watching import Event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from admission.client.answers import Explanation, Story, Workload
     from admission.client.transport import Document, Transport
+
+_PODS = 1000
+"""Most pods of a workload that are returned."""
 
 
 class Workloads:
@@ -28,6 +33,7 @@ class Workloads:
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self.documents = Documents(transport, "workloads")
+        self._transport = transport
         self._namespace = namespace
 
     async def list(
@@ -92,6 +98,22 @@ class Workloads:
     async def history(self, name: str, *, namespace: str | None = None) -> Story:
         """Return the history of a workload: its transitions, and the quota that it had."""
         return reading.read(reading.story, await self._of(name, namespace, "history"))
+
+    async def pods(self, name: str, *, namespace: str | None = None) -> Sequence[Document]:
+        """Return the first thousand pods of a workload, in the cluster in which they run, with their containers."""
+        found = await self.documents.get(name, namespace or self._namespace, "pods", limit=str(_PODS))
+        pods: Sequence[Document] = found["items"]
+        return pods
+
+    def log(
+        self, name: str, params: Mapping[str, str], *, namespace: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open the log of a pod of a workload; the context has an iterator of its pieces.
+
+        `params`: `pod`, and as in Kubernetes `container`, `follow`, `tailLines` and `timestamps`.
+        """
+        path = f"{PREFIX}/namespaces/{namespace or self._namespace}/workloads/{name}/log"
+        return self._transport.pieces(path, params=params)
 
     async def hold(
         self, name: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False

@@ -149,6 +149,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("POST", "namespaces/team-b/workloads/x/cancel", "MA"),
     ("GET", "namespaces/team-a/workloads/x/status", "MAVC"),
     *(("GET", f"namespaces/team-a/workloads/x/{subresource}", "MAVN") for subresource in ("explain", "history")),
+    *(("GET", f"namespaces/team-a/workloads/x/{subresource}", "M") for subresource in ("log?pod=x", "pods")),
     *(("GET", f"namespaces/team-b/workloads/x/{subresource}", "MAV") for subresource in ("explain", "history")),
 ]
 

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from serve_processes import NODE, job
 from serve_processes import sluice as sluice_process
 
-from admission.cli.output.pod_logs import LogOptions, PodLogs
+from admission.cli.output.pod_logs import ClusterPods, LogOptions, PodLogs
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
 
@@ -94,5 +94,5 @@ async def test_progress_bar_is_shown_before_its_line_ends(tmp_path, monkeypatch,
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(content))
         async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
             monkeypatch.setattr(sys, "stdout", output)
-            assert await PodLogs(client, "default", {}, LogOptions()).show() == len(pods)
+            assert await PodLogs(ClusterPods(client, "default", {}), LogOptions()).show() == len(pods)
     assert output.getvalue() == expected

@@ -87,7 +87,10 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
     assert documents[-1]["spec"] == {"kubeconfig": "b.yaml"}
     assert "Deployment" not in {each["kind"] for each in documents}
     dispatching = next(each for each in documents if each["metadata"]["name"] == "sluice-dispatch-target")
-    assert dispatching["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]}]
+    assert dispatching["rules"] == [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    ]
     assert own(b, *MADE, *GATES) == before
 
     joined = await sluice("cluster", "join", "b", *there, config)

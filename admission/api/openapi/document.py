@@ -50,6 +50,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "Whether the watch sends BOOKMARK events with the current resourceVersion."),
     "book": ("string", "The PriceBook; default: the only one, or the one with the name default."),
     "by": ("string", "Fields to group the report by, separated by commas: queue, user, label:cost-center, ..."),
+    "container": ("string", "Container of the pod; default: the only one."),
     "cohort": ("string", "Only what concerns the ClusterQueues in this Cohort."),
     "cluster": ("string", "Only usage of workloads in this cluster."),
     "clusterqueue": ("string", "Only usage in this ClusterQueue; may be repeated, as all filters of the report."),
@@ -59,6 +60,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "fieldSelector": ("string", "Only objects with these field values, as in metadata.name=a."),
     "fieldValidation": ("string", "How to treat unknown and duplicate fields: Ignore, Warn (default) or Strict."),
     "flavor": ("string", "Only usage of this ResourceFlavor."),
+    "follow": ("boolean", "Whether the response goes on until the container ends."),
     "force": ("boolean", "Whether a server-side apply takes over fields of other managers."),
     "from": ("string", "Begin of the report: a time (RFC 3339), or how long ago, as 30d."),
     "interval": ("string", "Length of the intervals, as 5m or 1d; auto: begin with the first usage."),
@@ -75,6 +77,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
     "offset": ("integer", "Number of workloads to skip at the beginning."),
     "period": ("string", "Divide the report into periods: day or month."),
+    "pod": ("string", "Name of the pod."),
     "quarter": ("string", "Instead of from and to: a quarter of the calendar, as 2026-Q3; this or last."),
     "queue": ("string", "Only usage in LocalQueues of this name."),
     "quota": ("boolean", "Whether to return quota and idle quota of each group; with interval: quota over time."),
@@ -85,7 +88,9 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "resourceVersion": ("string", "A list is at least as new as this version; a watch begins after it."),
     "resourceVersionMatch": ("string", "How a list interprets resourceVersion: NotOlderThan or Exact."),
     "sendInitialEvents": ("boolean", "Whether a watch begins with the existing objects."),
+    "tailLines": ("integer", "Lines from the end of the log to begin with; default: all."),
     "timeoutSeconds": ("integer", "Seconds after which the watch ends."),
+    "timestamps": ("boolean", "Whether each line begins with its time."),
     "timezone": ("string", "Zone of dates, months, quarters and periods, as Europe/Berlin; default: UTC."),
     "to": ("string", "End of the report, in the same format as `from`."),
     "top": ("integer", "Only this many groups, by largest usage of each resource; one item sums up the others."),
@@ -326,7 +331,10 @@ def _sub(row: Subresource, verb: str) -> Document:
     operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
     if row.name == "pendingworkloads":
         operation["parameters"] = _query(("limit", "offset"))
-    elif row.name == "calendar":
+    elif row.name == "log":
+        operation["parameters"] = _query(("container", "follow", "pod", "tailLines", "timestamps"))
+        operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    elif row.name in ("calendar", "pods"):
         operation["parameters"] = _query(("limit",))
     elif row.name == "history" and row.kind == "HistoryList":
         operation["parameters"] = _query(("continue", "limit"))

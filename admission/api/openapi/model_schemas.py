@@ -29,6 +29,7 @@ _ANSWERS: Final = (
     report_schemas.CalendarPreview,
     report_schemas.WorkloadExplanation,
     report_schemas.WorkloadHistory,
+    report_schemas.WorkloadPods,
     report_schemas.HistoryList,
     report_schemas.Rollback,
     report_schemas.Cancellation,

@@ -263,6 +263,55 @@ class WorkloadHistory(Model):
     """Waiting time by reason; the times add up to the whole wait."""
 
 
+class ContainerState(Model):
+    """State of a container of a pod."""
+
+    name: str
+    """Name of the container."""
+    state: str
+    """One of waiting, running and terminated."""
+    reason: str
+    """Reason of the state, such as Completed."""
+    message: str
+    """More about the reason."""
+    restarts: int
+    """How often it was restarted."""
+    exit_code: int | None = None
+    """Exit code of one that has terminated."""
+
+
+class WorkloadPod(Model):
+    """A pod of a workload."""
+
+    name: str
+    """Name of the pod."""
+    uid: str
+    """Uid of the pod."""
+    phase: str
+    """Phase, such as Running."""
+    node: str
+    """Node that it is bound to."""
+    reason: str
+    """Reason of the phase."""
+    message: str
+    """More about the reason."""
+    start_time: str | None
+    """When the node accepted it."""
+    is_ending: bool
+    """Whether it is being deleted."""
+    containers: tuple[ContainerState, ...]
+    """Its containers, in the order of its spec."""
+    other_containers: tuple[str, ...]
+    """Names of its init containers and ephemeral containers."""
+
+
+class WorkloadPods(Model):
+    """Pods of a workload, in the cluster in which they run."""
+
+    items: tuple[WorkloadPod, ...]
+    """The pods."""
+
+
 class Difference(Model):
     """A field that a version has changed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,12 +17,16 @@ from admission.cli.arguments.objects import namespace_option, parse_workload_nam
 from admission.cli.arguments.workload_names import find_workload
 from admission.cli.commands.why import position_message
 from admission.cli.errors import CommandError
-from admission.cli.output.pod_logs import LogOptions, PodLogs
+from admission.cli.output.pod_logs import ClusterPods, DispatchedPods, LogOptions, PodLogs
 from admission.cli.serve.signals import until_signal
 from admission.cluster.errors import NotFound
+from admission.kinds.dispatched import is_dispatched
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from admission.cli.output.pod_logs import PodSource
     from admission.cluster.client import Client
     from admission.kinds import Kind, Object
 
@@ -36,6 +41,8 @@ class JobFound:
     uid: str
     pods: int
     """Number of pods that it wants, or still has."""
+    is_dispatched: bool = False
+    """Whether they run in another cluster."""
 
     @property
     def path(self) -> str:
@@ -75,7 +82,8 @@ def logs(
 ) -> None:
     """Print the logs of all pods of a Job.
 
-    This uses your own permissions in Kubernetes. With several pods each line is prefixed
+    This uses your own permissions in Kubernetes, also for Jobs that are sent to other
+    clusters: Sluice then reads the logs there. With several pods each line is prefixed
     with the name of its pod. Logs of deleted pods, as after a preemption, are lost.
 
     \b
@@ -89,8 +97,11 @@ def logs(
         async with kubernetes(connection) as client:
             found = await find_job(client, connection, name, namespace_of(connection, namespace))
             if follow:
-                await follow_job(client, found, options)
-            elif not await PodLogs(client, found.namespace, found.selector, options).show():
+                await follow_job(client, connection, found, options)
+                return
+            async with pods_of(client, connection, found) as source:
+                shown = await PodLogs(source, options).show()
+            if not shown:
                 raise CommandError(f"{found.name} has no pods with logs{await _why_no_pods(connection, found)}")
 
     asyncio.run(until_signal(run()) if follow else run())
@@ -116,10 +127,21 @@ async def find_job(client: Client, connection: ApiConnection, text: str, namespa
         ) from error
 
 
-async def follow_job(client: Client, found: JobFound, options: LogOptions) -> None:
+async def follow_job(client: Client, connection: ApiConnection, found: JobFound, options: LogOptions) -> None:
     """Print the logs of its pods until it has finished or is deleted."""
-    logs_of_pods = PodLogs(client, found.namespace, found.selector, options)
-    await logs_of_pods.follow(partial(has_finished, client, found), expected=found.pods)
+    async with pods_of(client, connection, found) as source:
+        await PodLogs(source, options).follow(partial(has_finished, client, found), expected=found.pods)
+
+
+@asynccontextmanager
+async def pods_of(client: Client, connection: ApiConnection, found: JobFound) -> AsyncIterator[PodSource]:
+    """Context manager: the pods of a Job, wherever they run."""
+    if not found.is_dispatched:
+        yield ClusterPods(client, found.namespace, found.selector)
+        return
+    async with connect(connection) as sluice:
+        workload = await sluice.workloads.get(found.name, namespace=found.namespace, kind=found.kind.kind)
+        yield DispatchedPods(sluice, workload.namespace, workload.name)
 
 
 async def has_finished(client: Client, found: JobFound) -> bool:
@@ -134,7 +156,7 @@ async def has_finished(client: Client, found: JobFound) -> bool:
 def _found(kind: Kind, obj: Object) -> JobFound:
     observed = kind.observe(obj)
     pods = sum(max(count.wanted, count.left or 0) for count in observed.counts)
-    return JobFound(kind, observed.namespace, observed.name, observed.uid, pods)
+    return JobFound(kind, observed.namespace, observed.name, observed.uid, pods, is_dispatched(kind, obj))
 
 
 async def _why_no_pods(connection: ApiConnection, found: JobFound) -> str:

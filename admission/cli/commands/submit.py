@@ -273,7 +273,9 @@ async def _submit(
     if not options.output:
         await _print_decision(sluice, created, queue)
     if options.follow:
-        await follow_job(client, await find_job(client, connection, f"{kind.kind}/{name}", namespace), LogOptions())
+        await follow_job(
+            client, connection, await find_job(client, connection, f"{kind.kind}/{name}", namespace), LogOptions()
+        )
     if options.wait or options.follow:
         await _wait(client, sluice, await find_job(client, connection, f"{kind.kind}/{name}", namespace))
 

@@ -6,19 +6,23 @@ import asyncio
 import codecs
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import click
 
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
+from admission.client.errors import Refused, Unauthorized
+from admission.client.errors import Unreachable as NoSluice
 from admission.cluster.errors import StatusError, Unreachable
 from admission.model.errors import SluiceError
 from admission.model.names import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
+    from admission.client import Sluice
     from admission.cluster.client import Client
 
 _IDLE_TIMEOUT: Final = 86400.0
@@ -52,13 +56,66 @@ class LogOptions:
         return params
 
 
-class PodLogs:
-    """Logs of all pods in a namespace that match a selector, which is given as parameters of a list request."""
+class PodSource(Protocol):
+    """The pods of a Job, and their logs."""
 
-    def __init__(self, client: Client, namespace: str, selector: dict[str, str], options: LogOptions) -> None:
+    async def pods(self) -> Sequence[dict[str, Any]]:
+        """Return the pods by name, with at least names of containers and phase. Raises SluiceError."""
+
+    def log(self, pod: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open the log of a pod, by the query parameters of Kubernetes. Raises SluiceError."""
+
+
+class ClusterPods:
+    """The pods in a namespace that match a selector, which is given as parameters of a list request."""
+
+    def __init__(self, client: Client, namespace: str, selector: dict[str, str]) -> None:
         self._client = client
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = selector
+
+    async def pods(self) -> Sequence[dict[str, Any]]:
+        """Return the pods. Raises ClusterError."""
+        pages = self._client.list_pages(self._path, params=self._selector)
+        return [pod async for page in pages for pod in page["items"]]
+
+    def log(self, pod: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open the log of a pod. Raises ClusterError."""
+        return self._client.stream(f"{self._path}/{pod}/log", params=params, idle_timeout=_IDLE_TIMEOUT)
+
+
+class DispatchedPods:
+    """The pods of a workload that runs in another cluster, where its user has no credentials: Sluice reads them."""
+
+    def __init__(self, sluice: Sluice, namespace: str, name: str) -> None:
+        self._workloads = sluice.workloads
+        self._namespace = namespace
+        self._name = name
+
+    async def pods(self) -> Sequence[dict[str, Any]]:
+        """Return the pods. Raises ClientError."""
+        return [
+            {
+                "metadata": {"name": pod["name"], "uid": pod["uid"]},
+                "spec": {
+                    "containers": pod["containers"],
+                    "initContainers": [{"name": name} for name in pod["otherContainers"]],
+                },
+                "status": {"phase": pod["phase"]},
+            }
+            for pod in await self._workloads.pods(self._name, namespace=self._namespace)
+        ]
+
+    def log(self, pod: str, params: Mapping[str, str]) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open the log of a pod. Raises ClientError."""
+        return self._workloads.log(self._name, {"pod": pod, **params}, namespace=self._namespace)
+
+
+class PodLogs:
+    """Logs of the pods of a Job."""
+
+    def __init__(self, source: PodSource, options: LogOptions) -> None:
+        self._source = source
         self._options = options
 
     async def show(self) -> int:
@@ -118,8 +175,7 @@ class PodLogs:
 
     async def _started(self) -> Sequence[dict[str, Any]]:
         """Return the pods that may have logs, by name."""
-        params = self._selector
-        pods = [pod async for page in self._client.list_pages(self._path, params=params) for pod in page["items"]]
+        pods = await self._source.pods()
         return [pod for pod in pods if pod.get("status", {}).get("phase") in _STARTED_PHASES]
 
     async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str) -> bool:
@@ -128,15 +184,18 @@ class PodLogs:
         params = self._options.params(pod, follow=follow)
         try:
             with _Printer(prefix) as printer:
-                async with self._client.stream(
-                    f"{self._path}/{name}/log", params=params, idle_timeout=_IDLE_TIMEOUT
-                ) as pieces:
+                async with self._source.log(name, params) as pieces:
                     async for piece in pieces:
                         printer.print(piece)
         except StatusError as error:
             print_line(f"note: {error.status.get('message') or error}", err=True)
             return False
-        except Unreachable as error:
+        except Unauthorized:
+            raise
+        except Refused as error:
+            print_line(f"note: {error}", err=True)
+            return False
+        except (NoSluice, Unreachable) as error:
             print_line(f"note: the log of {name} is incomplete: {error}", err=True)
         return True
 

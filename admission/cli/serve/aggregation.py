@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.what_if import WhatIf
+    from admission.api.resources.workload_pods import Reach
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
     from admission.cluster.client import Client, Object
@@ -184,6 +185,7 @@ def api_app(
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
     what_if: WhatIf | None = None,
+    reach: Reach | None = None,
 ) -> web.Application:
     """Return the API's application, which authenticates users of the cluster and, if configured, the admin token.
 
@@ -205,6 +207,7 @@ def api_app(
         webhook_fault=webhook_fault,
         not_queued=not_queued,
         cluster=client,
+        reach=reach,
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 
+from admission.api.resources.workload_pods import Reached
 from admission.cli.serve.adoption import survey
 from admission.cli.serve.webhook_service import excluded_namespaces, gate_scope
 from admission.cluster.claim import cluster_identities
@@ -25,13 +27,13 @@ from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from admission.cli.configuration.settings import Settings
     from admission.cluster.claim import Claim
     from admission.controller.clusters import Join
     from admission.kinds import Kinds
-    from admission.model.clusters import ClusterWebhook
+    from admission.model.clusters import ClusterSpec, ClusterWebhook
     from admission.model.queues import Cluster
     from admission.store.store import Store
 
@@ -41,6 +43,8 @@ CERTIFICATES: Final = "sluice-webhook-certificates"
 """Secret beside the Service of a gate with its certificates, unless they are not Sluice's."""
 CHECK_SECONDS: Final = 10.0
 """Seconds that the check of a written Cluster may take: its author waits for the answer."""
+KEPT_SECONDS: Final = 60.0
+"""Seconds for which a connection for requests of users is kept after its last use."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE: Final = 8
 """Reviews that are under way at the same time."""
@@ -76,25 +80,25 @@ class Clusters:
     def __init__(self, settings: Settings, kinds: Callable[[], Kinds]) -> None:
         """`kinds`: returns the enabled kinds, anew for each cluster, as each serves others."""
         self._settings = settings
-        self._kinds = kinds
+        self.kinds = kinds
 
     def join(self, store: Store, claim: Claim, leads: Callable[[], bool]) -> Join:
         """Return the function that connects clusters, each claimed like `claim` for the database in `store`."""
 
         def join(cluster: Cluster) -> Connection:
-            client, kinds = self._client(cluster), self._kinds()
+            client, kinds = self.client(cluster), self.kinds()
             own = claim.elsewhere(client)
             gate = partial(self._gate, cluster, client, kinds, lambda: leads() and own.holds())
 
             async def would_stop() -> str:
-                found = await survey(store, client, self._kinds(), cluster.name)
+                found = await survey(store, client, self.kinds(), cluster.name)
                 return str(found) if found.stopped and not found.known else ""
 
             return Connection(client, kinds, own, gate, would_stop)
 
         return join
 
-    def _client(self, cluster: Cluster) -> Client:
+    def client(self, cluster: Cluster) -> Client:
         """Return a client that is not connected yet; faults in the credentials are raised when it connects."""
         directory, file = self._settings.cluster_credentials, cluster.spec.kubeconfig
         if directory is None or file is None:
@@ -113,7 +117,7 @@ class Clusters:
         The messages name files by what the author has written, never what they contain.
         """
         try:
-            async with asyncio.timeout(CHECK_SECONDS), self._client(cluster) as client:
+            async with asyncio.timeout(CHECK_SECONDS), self.client(cluster) as client:
                 identities = await cluster_identities(client)
                 faults = []
                 if cluster.spec.uid and cluster.spec.uid not in identities:
@@ -130,7 +134,7 @@ class Clusters:
 
     async def _missing(self, client: Client) -> list[str]:
         """Return the rights that Sluice lacks, one message for each resource."""
-        kinds = self._kinds()
+        kinds = self.kinds()
         custom = [kind for kind in kinds if kind.is_custom]
         served = await served_versions(client, custom) if custom else {}
         queued = [
@@ -193,6 +197,77 @@ class Clusters:
                     cluster.name,
                 )
             await reconciler.run(refresh=refresh)
+
+
+class _Kept:
+    """A connection for requests of users."""
+
+    def __init__(self, spec: ClusterSpec, client: Client, kinds: Kinds) -> None:
+        self.spec = spec
+        self.client = client
+        self.kinds = kinds
+        self.users = 0
+        """Requests that use it, or wait for it."""
+        self.opening = asyncio.create_task(client.__aenter__())
+        self.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be opened."""
+        return self.opening.done() and (self.opening.cancelled() or self.opening.exception() is not None)
+
+    async def close(self) -> None:
+        """Close it, or give up to open it."""
+        self.opening.cancel()
+        await asyncio.wait([self.opening])
+        if not self.has_failed:
+            await self.client.__aexit__(None, None, None)
+
+
+class Reaching:
+    """Connections to clusters for requests of users. Used as context manager, which closes them.
+
+    They are others than those by which the leader watches: every replica serves users, and logs that are followed must
+    not use up connections that the leader needs. One is kept for some time after its last use, with its credentials.
+    """
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+        self._kept: dict[str, _Kept] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*self._closing, *(kept.close() for kept in self._kept.values()))
+
+    @asynccontextmanager
+    async def reach(self, cluster: Cluster) -> AsyncIterator[Reached]:
+        """Context manager: a connection to a cluster. Raises ClusterError."""
+        kept = self._kept.get(cluster.name)
+        if kept is None or kept.spec != cluster.spec or kept.has_failed:
+            if kept is not None:
+                self._close_unused(cluster.name, kept)
+            client, kinds = self._clusters.client(cluster), self._clusters.kinds()
+            kept = self._kept[cluster.name] = _Kept(cluster.spec, client, kinds)
+        kept.users += 1
+        try:
+            # The end of one request does not end the attempt that others wait for.
+            yield Reached(await asyncio.shield(kept.opening), kept.kinds)
+        finally:
+            kept.users -= 1
+            pause = KEPT_SECONDS if self._kept.get(cluster.name) is kept else 0.0
+            asyncio.get_running_loop().call_later(pause, self._close_unused, cluster.name, kept)
+
+    def _close_unused(self, name: str, kept: _Kept) -> None:
+        if kept.users:
+            return
+        if self._kept.get(name) is kept:
+            del self._kept[name]
+        task = asyncio.create_task(kept.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 async def _nothing() -> None:

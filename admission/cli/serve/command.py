@@ -23,7 +23,7 @@ from admission.cli.errors import InvalidSettings
 from admission.cli.serve.adoption import check_ownership, new_claim
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
-from admission.cli.serve.clusters import Clusters, kinds_of
+from admission.cli.serve.clusters import Clusters, Reaching, kinds_of
 from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
@@ -170,6 +170,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             lambda: webhook_check.fault,
             not_queued.found,
             WhatIfs(settings).ask,
+            (await stack.enter_async_context(Reaching(replica.clusters))).reach,
         )
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         metrics = ReplicaMetrics(store, controller, role, client, replica.notifier, gate)

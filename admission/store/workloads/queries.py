@@ -280,6 +280,16 @@ class WorkloadQueries:
 
         return await self._database.read_sync(query)
 
+    async def last_cluster(self, uid: str) -> str:
+        """Return the cluster that a workload was last dispatched to; empty: its last admission was to its own."""
+        columns = admissions.c
+        statement = select(columns.cluster).where(columns.workload_uid == uid).order_by(columns.id.desc()).limit(1)
+
+        def query(connection: Connection) -> str:
+            return connection.scalar(statement) or ""
+
+        return await self._database.read_sync(query)
+
     async def search(self, search: Search, *, order: str = "state", offset: int = 0, limit: int) -> FoundPage:
         """Return a page of the found workloads, in an order of `search.ORDERS`; see `search.found_page`."""
         return await found_page(self._database, search, order=order, offset=offset, limit=limit)
