@@ -24,6 +24,7 @@ _MODULES = {
     "jobbench": "tests.benchmarks.bench_jobbench",
     "bound": "tests.benchmarks.bench_bound",
     "burst": "tests.benchmarks.bench_burst",
+    "clusters": "tests.benchmarks.bench_clusters",
     "devices": "tests.benchmarks.bench_devices",
     "sizing": "tests.benchmarks.bench_sizing",
     "kinds": "tests.benchmarks.bench_kinds",

@@ -28,10 +28,10 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.large_sandbox import GPU, large_sandbox, readiness
-from tests.benchmarks.measure import Figure, at_least, at_most, cpu_seconds, peak_mib, resident_mib
+from tests.benchmarks.measure import Figure, Watched, at_least, at_most, cpu_seconds, peak_mib, resident_mib
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
 SIZES = (100, 1_000, 10_000)
 """Numbers of nodes."""
@@ -66,37 +66,6 @@ async def measured(nodes: int) -> list[Figure]:
 
 
 @dataclass
-class _Watched:
-    """The objects of a collection that are done, as a watch reports them."""
-
-    informer: Informer
-    is_done: Callable[[dict[str, Any]], bool]
-    done: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By name."""
-    _more: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def follow(self) -> None:
-        async for batch in self.informer.batches():
-            for change in batch:
-                if change.object is not None and self.is_done(change.object):
-                    self.done[change.object["metadata"]["name"]] = change.object
-            self._more.set()
-
-    async def until(self, names: Iterable[str]) -> None:
-        """Wait until all these objects are done."""
-        for name in names:
-            while name not in self.done:
-                self._more.clear()
-                await self._more.wait()
-
-    async def any(self) -> None:
-        """Wait until one object is done."""
-        while not self.done:
-            self._more.clear()
-            await self._more.wait()
-
-
-@dataclass
 class _Spent:
     """What something took."""
 
@@ -125,9 +94,9 @@ class _Bench:
     def __post_init__(self) -> None:
         self.url = f"sqlite:///{self.directory / 'sluice.db'}"
         self.numbers = count()
-        self.jobs = _Watched(Informer(self.admin, _JOBS_PATH), lambda job: not job["spec"]["suspend"])
+        self.jobs = Watched(Informer(self.admin, _JOBS_PATH), lambda job: not job["spec"]["suspend"])
         pods = Informer(self.admin, _PODS_PATH, label_selector="batch.kubernetes.io/job-completion-index")
-        self.pods = _Watched(pods, lambda pod: not _gated(pod) and HOSTNAME in pod["spec"].get("nodeSelector", {}))
+        self.pods = Watched(pods, lambda pod: not _gated(pod) and HOSTNAME in pod["spec"].get("nodeSelector", {}))
 
     async def memory_without_topology(self) -> float:
         """Return the memory of `serve` in MiB while no flavor names a topology; then one does."""

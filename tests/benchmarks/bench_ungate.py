@@ -71,7 +71,7 @@ async def _start(directory: Path, *, killed: bool) -> _Account:
     ):
         for namespace in ("gang", "others"):
             await client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
-        async with running_sluice(directory, cluster, settings=_SETTINGS) as serving:
+        async with running_sluice(directory, cluster.sluice_kubeconfig, settings=_SETTINGS) as serving:
             async with guarded(serving.child):
                 await apply(directory, serving, [_FLAVOR, *_queues("gang"), *_queues("others")])
                 began, cpu = time.perf_counter(), _cpu(serving)
@@ -83,7 +83,10 @@ async def _start(directory: Path, *, killed: bool) -> _Account:
             if killed:
                 await kill(serving)
         if killed:
-            async with running_sluice(directory, cluster, settings=_SETTINGS) as serving, guarded(serving.child):
+            async with (
+                running_sluice(directory, cluster.sluice_kubeconfig, settings=_SETTINGS) as serving,
+                guarded(serving.child),
+            ):
                 await _until_patched(client, _PODS)
                 account.seconds = time.perf_counter() - began
         account.patches = await _patches(client)

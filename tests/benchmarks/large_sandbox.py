@@ -1,7 +1,9 @@
-"""A sandbox with many nodes, and pods of others on them, as a process: `python -m tests.benchmarks.large_sandbox`.
+"""Sandboxes with many nodes, pods of others on them, and Jobs that wait: `python -m tests.benchmarks.large_sandbox`.
 
-Arguments: a directory for the kubeconfigs `admin` and `sluice`, numbers of nodes and pods. It has no controllers: Jobs
-are not run. It prints a line when it is filled, and ends with its standard input.
+Arguments: a directory for the kubeconfigs, the number of clusters, and of nodes, pods and Jobs in each. The first
+cluster has the kubeconfigs `admin` and `sluice`, each further one, such as `c01`, `admin-c01` and
+`credentials/c01.yaml`. They are one process, and have no controllers: Jobs are not run. It prints a line when all are
+filled, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +24,21 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
 
 GPU = "nvidia.com/gpu"
+QUEUE = "jobs"
+"""LocalQueue of the Jobs, in the namespace `default`."""
 _IN_RACK, _RACKS_IN_BLOCK = 16, 40
 _ROOM = 10_000
 """Number of nodes of 8 GPUs each whose room a smaller cluster has, too, on larger nodes."""
 
 
 @asynccontextmanager
-async def large_sandbox(directory: Path, *, nodes: int, pods: int) -> AsyncIterator[int]:
-    """Run it for the duration of the block, which begins when it is filled; gives its pid."""
+async def large_sandbox(
+    directory: Path, *, nodes: int, pods: int, clusters: int = 1, jobs: int = 0
+) -> AsyncIterator[int]:
+    """Run them for the duration of the block, which begins when they are filled; gives the pid."""
+    sizes = map(str, (clusters, nodes, pods, jobs))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.benchmarks.large_sandbox", str(directory), str(nodes), str(pods)),
+        *(sys.executable, "-m", "tests.benchmarks.large_sandbox", str(directory), *sizes),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         process_group=0,
@@ -46,11 +53,21 @@ async def large_sandbox(directory: Path, *, nodes: int, pods: int) -> AsyncItera
         await process.wait()
 
 
-async def _run(directory: Path, nodes: int, pods: int) -> None:
-    async with Sandbox(controllers=False) as sandbox:
-        await _fill(sandbox.local("admin"), nodes, pods)
-        for user in ("admin", "sluice"):
-            sandbox.write_kubeconfig(directory / user, user)
+def others(clusters: int) -> list[str]:
+    """Return the names of all clusters but the first one."""
+    return [f"c{number:02}" for number in range(1, clusters)]
+
+
+async def _run(directory: Path, clusters: int, nodes: int, pods: int, jobs: int) -> None:
+    (directory / "credentials").mkdir(exist_ok=True)
+    async with AsyncExitStack() as stack:
+        for name in ("", *others(clusters)):
+            sandbox = await stack.enter_async_context(Sandbox(controllers=False))
+            await _fill(sandbox.local("admin"), nodes, pods)
+            for number in range(jobs):
+                await sandbox.local("admin").create("jobs", "default", waiting_job(f"{name or 'local'}-{number:05}"))
+            sandbox.write_kubeconfig(directory / (f"admin-{name}" if name else "admin"), "admin")
+            sandbox.write_kubeconfig(directory / (f"credentials/{name}.yaml" if name else "sluice"), "sluice")
         print("filled", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
@@ -84,6 +101,15 @@ def _pod(number: int, node: int) -> dict[str, Any]:
     return {"metadata": {"name": f"agent-{number}"}, "spec": {"nodeName": f"node-{node:05}", "containers": [container]}}
 
 
+def waiting_job(name: str, queue: str = QUEUE) -> dict[str, Any]:
+    """Return a Job of one pod with one CPU that waits in a queue."""
+    requests = {"cpu": "1"}
+    container = {"name": "main", "image": "x", "resources": {"requests": requests}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    metadata = {"name": name, "labels": {"sluice.dev/queue-name": queue}}
+    return {"metadata": metadata, "spec": {"suspend": True, "template": template}}
+
+
 if __name__ == "__main__":
     gc.set_threshold(50_000, 20, 100)  # as in `sluice sandbox`
-    asyncio.run(_run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(_run(Path(sys.argv[1]), *map(int, sys.argv[2:])))

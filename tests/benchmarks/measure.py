@@ -6,8 +6,9 @@ import asyncio
 import math
 import os
 import tempfile
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from admission.cluster.client import Client
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from admission.cluster.informer import Informer
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = REPOSITORY.parent / "shared" / "tools"
@@ -82,11 +85,49 @@ async def running(
     """
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=speed, controllers=controllers))
-        serving = await stack.enter_async_context(running_sluice(directory, cluster, settings=settings))
+        serving = await stack.enter_async_context(
+            running_sluice(directory, cluster.sluice_kubeconfig, settings=settings)
+        )
         await stack.enter_async_context(guarded(serving.child))
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
         await apply(directory, serving, documents)
         yield Running(cluster, serving, client)
+
+
+@dataclass
+class Watched:
+    """The objects of a collection that are done, as a watch reports them."""
+
+    informer: Informer
+    is_done: Callable[[dict[str, Any]], bool]
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By name."""
+    times: dict[str, float] = field(default_factory=dict)
+    """By name, when it was first seen done, by the clock."""
+    _more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def follow(self) -> None:
+        """Follow the watch until cancelled."""
+        async for batch in self.informer.batches():
+            for change in batch:
+                if change.object is not None and self.is_done(change.object):
+                    name = change.object["metadata"]["name"]
+                    self.done[name] = change.object
+                    self.times.setdefault(name, time.time())
+            self._more.set()
+
+    async def until(self, names: Iterable[str]) -> None:
+        """Wait until all these objects are done."""
+        for name in names:
+            while name not in self.done:
+                self._more.clear()
+                await self._more.wait()
+
+    async def any(self) -> None:
+        """Wait until one object is done."""
+        while not self.done:
+            self._more.clear()
+            await self._more.wait()
 
 
 def children(pid: int) -> list[int]:

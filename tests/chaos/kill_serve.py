@@ -63,7 +63,7 @@ async def chaos(plan: ScenePlan, *, kills: int, seed: int) -> Outcome:
             Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
         ):
             await prepare(client, plan)
-            async with running_sluice(directory, cluster) as serving:
+            async with running_sluice(directory, cluster.sluice_kubeconfig) as serving:
                 await apply(directory, serving, queue_documents(plan))
             account = SceneAccount(plan)
             observer = Observer(client, account)
@@ -72,7 +72,7 @@ async def chaos(plan: ScenePlan, *, kills: int, seed: int) -> Outcome:
                 async with alongside(_submit(client, plan)):
                     for moment in moments:
                         await _serve_until(moment, directory, cluster, account)
-                    async with running_sluice(directory, cluster) as serving, guarded(serving.child):
+                    async with running_sluice(directory, cluster.sluice_kubeconfig) as serving, guarded(serving.child):
                         await _finish(account, observer)
             log = (directory / "serve.log").read_text(errors="replace")
         errors = logged(directory / "sandbox.log")
@@ -82,7 +82,7 @@ async def chaos(plan: ScenePlan, *, kills: int, seed: int) -> Outcome:
 
 async def _serve_until(moment: int, directory: Path, cluster: DemoCluster, account: SceneAccount) -> None:
     """Run Sluice, and kill it when `moment` phase changes of Jobs were observed since the start of the test."""
-    async with running_sluice(directory, cluster) as serving:
+    async with running_sluice(directory, cluster.sluice_kubeconfig) as serving:
         async with guarded(serving.child):
             while account.moves < moment:  # noqa: ASYNC110  the observer updates it, not this loop
                 await asyncio.sleep(0.005)

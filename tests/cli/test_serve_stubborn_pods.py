@@ -138,7 +138,7 @@ async def test_pods_that_never_terminate_keep_quota_until_they_are_deleted(tmp_p
         await client.create("/api/v1/nodes", {"metadata": node, "status": {"allocatable": room}})
         for name in (*ACTS, "marker"):
             await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
-        serving = await stack.enter_async_context(running_sluice(tmp_path, cluster))
+        serving = await stack.enter_async_context(running_sluice(tmp_path, cluster.sluice_kubeconfig))
         await apply(tmp_path, serving, manifests())
         teams = {name: Team(client, name) for name in ACTS}
         await asyncio.gather(*(team.begin() for team in teams.values()))
@@ -146,7 +146,7 @@ async def test_pods_that_never_terminate_keep_quota_until_they_are_deleted(tmp_p
             await kill(serving)
         await asyncio.gather(*(ACTS[name](teams[name]) for name in (WHILE_DOWN if down else ACTS)))
         if down:
-            serving = await stack.enter_async_context(running_sluice(tmp_path, cluster))
+            serving = await stack.enter_async_context(running_sluice(tmp_path, cluster.sluice_kubeconfig))
             await apply(tmp_path, serving, manifests())  # waits until it is ready
         marker = Team(
             client, "marker"

@@ -41,7 +41,9 @@ async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
         terminal.say("Starting a sandbox (a simulated cluster) and Sluice, each as a separate process ...")
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed, kinds=operated(plan)))
-        serving = await stack.enter_async_context(running_sluice(directory, cluster, settings=plan.settings))
+        serving = await stack.enter_async_context(
+            running_sluice(directory, cluster.sluice_kubeconfig, settings=plan.settings)
+        )
         await stack.enter_async_context(guarded(serving.child))
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
         await prepare(client, plan)

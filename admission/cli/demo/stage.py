@@ -103,18 +103,23 @@ async def running_sandbox(
 
 @asynccontextmanager
 async def running_sluice(
-    directory: Path, cluster: DemoCluster, *, settings: Mapping[str, Any] | None = None
+    directory: Path,
+    kubeconfig: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    credentials: Path | None = None,
 ) -> AsyncIterator[DemoSluice]:
-    """Run `sluice serve` for that cluster, with a SQLite database in `directory`, for the duration of the block.
+    """Run `sluice serve` for a cluster, with a SQLite database in `directory`, for the duration of the block.
 
     It may not be ready yet, and the block is not cancelled if it exits (see `guarded`). A second run with the same
-    directory uses the same database.
+    directory uses the same database. `credentials`: directory of the kubeconfigs of further clusters.
     """
     api, webhook, token = free_port(), free_port(), secrets.token_urlsafe(24)
     configuration = directory / "sluice.yaml"
     configuration.write_text(yaml.safe_dump(dict(settings or {})))
     arguments = (
-        *("serve", "--config", str(configuration), "--kubeconfig", str(cluster.sluice_kubeconfig)),
+        *("serve", "--config", str(configuration), "--kubeconfig", str(kubeconfig)),
+        *(() if credentials is None else ("--cluster-credentials", str(credentials))),
         *("--database-url", f"sqlite:///{directory / 'sluice.db'}"),
         *("--apiservice-url", f"https://localhost:{api}"),
         *("--webhook-address", f"127.0.0.1:{webhook}", "--webhook-url", f"https://127.0.0.1:{webhook}"),
