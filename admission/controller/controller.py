@@ -238,9 +238,10 @@ class Controller:
     def _follow_targets(self) -> None:
         """Note which clusters workloads can be dispatched to now."""
         targets = tuple(sorted(name for name, site in self._targets().items() if not site.context.closed))
-        if targets != self.context.targets:
-            self.context.targets = targets
-            self.home.must_recheck |= self.context.dispatches_any
+        destinations = self.context.destinations
+        if targets != destinations.open:
+            destinations.open = targets
+            self.home.must_recheck |= destinations.any
 
     def _is_elsewhere(self, uid: str, cluster: str) -> bool:
         """Whether a workload is known in another cluster than that of this name."""

@@ -38,7 +38,14 @@ from admission.controller.workloads.triggers import (
     SurplusCounted,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
-from admission.model.queues import ClusterQueue, LocalQueue, WorkloadPriorityClass
+from admission.model.queues import (
+    Cluster,
+    ClusterQueue,
+    LocalQueue,
+    PriceBook,
+    ResourceFlavor,
+    WorkloadPriorityClass,
+)
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -249,7 +256,7 @@ class Dispatcher:
     def _queue_object(self, version: QueueObjectVersion) -> None:
         kind, namespace, name = version.object.key
         rules, limits = self._context.check_rules.get(name, ()), self._context.time_limits(namespace, name)
-        dispatched = self._context.dispatches(namespace, name)
+        rule = self._context.dispatch_rule(namespace, name)
         if version.operation == "delete":
             self._context.forget_queue_object(kind, namespace, name)
             self._state.observe(QueueObjectDeleted(kind, namespace, name))
@@ -259,10 +266,11 @@ class Dispatcher:
         if kind == WorkloadPriorityClass.kind:
             self._context_changed("")
         if kind in (ClusterQueue.kind, LocalQueue.kind) and (
-            self._context.time_limits(namespace, name) != limits
-            or self._context.dispatches(namespace, name) is not dispatched
+            self._context.time_limits(namespace, name) != limits or self._context.dispatch_rule(namespace, name) != rule
         ):
             self._pending_changed(namespace)
+        if kind in (Cluster.kind, PriceBook.kind, ResourceFlavor.kind) and self._context.destinations.any:
+            self._pending_changed("")  # the order of clusters depends on them
         if kind == ClusterQueue.kind and self._context.check_rules.get(name, ()) != rules:
             self._check_rules_changed(name)
 

@@ -6,6 +6,7 @@ usage left by those before it. Follows Kueue's `Scheduler.schedule` (`pkg/schedu
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -299,7 +300,7 @@ class Cycle:
             return
         shapes = [entry.item.shape.limited_to(flavor) for flavor in flavors] or [entry.item.shape]
         found: list[tuple[tuple[bool, Mode], Assignment, list[Target]]] = []
-        for shape in (one for each in shapes for one in each.alternatives):
+        for shape in (one for each in shapes for one in each.in_order(partial(_load, entry.queue, entry.node))):
             if only is not None and only.cluster not in ("", shape.cluster):
                 continue
             assignment, targets = self._attempt(entry, shape, search, only)
@@ -651,6 +652,19 @@ class Cycle:
         if item.last_park != (reason, message):
             item.last_park = reason, message
             self._result.parked.append(Park(item.workload, reason, message))
+
+
+def _load(queue: ClusterQueue, node: Node, shape: Shape) -> float:
+    """Return the largest share of a requested resource that the whole tree uses in the flavors that a shape may get."""
+    root, shares = node.root, [0.0]
+    for group in queue.facts(shape).plan.groups:
+        for part in group.parts:
+            options = [option for option in part.options if not option.mismatch]
+            for resource in part.resources:
+                frs = [option.frs[resource] for option in options]
+                quota = sum(root.quota[fr] for fr in frs)
+                shares.append(sum(root.usage[fr] for fr in frs) / quota if quota else 1.0)
+    return max(shares)
 
 
 def _flavor(assignment: Assignment) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from heapq import heappop
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -17,7 +18,7 @@ from admission.model.terms import NO_TERMS
 from admission.model.workload import LOCAL, person_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from admission.engine.accounting import Accounting
     from admission.engine.clusterqueue import ClusterQueue, Facts
@@ -155,7 +156,7 @@ class Shape:
         replaces: str = "",
         terms: Terms = NO_TERMS,
         cluster: str = LOCAL,
-        clusters: tuple[str, ...] = (),
+        clusters: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.written = written
         """The pod sets of the workload."""
@@ -169,7 +170,7 @@ class Shape:
         self.cluster = cluster
         """Name of its cluster, whose flavors it may get."""
         self.clusters = clusters
-        """Names of the clusters of which it may get the flavors of one instead; empty: it is not dispatched."""
+        """The clusters of which it may get the flavors of one instead, as in `Workload`; empty: it runs in its own."""
         self.facts: dict[ClusterQueue, Facts] = {}
         """ClusterQueue to the results cached for the shape there."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
@@ -195,9 +196,17 @@ class Shape:
         if not self._in_clusters:
             self._in_clusters = tuple(
                 Shape(self.written, self.pod_sets, self.priority, self.replaces, self.terms, cluster)
-                for cluster in self.clusters
+                for place in self.clusters
+                for cluster in place
             )
         return self._in_clusters
+
+    def in_order(self, load: Callable[[Shape], float]) -> Sequence[Shape]:
+        """Return the alternatives in the order in which they are tried now; `load`: how much of a cluster is used."""
+        if all(len(place) == 1 for place in self.clusters):
+            return self.alternatives
+        rest = iter(self.alternatives)
+        return [each for place in self.clusters for each in sorted(islice(rest, len(place)), key=load)]
 
     @property
     def usage(self) -> Mapping[FlavorResource, int]:

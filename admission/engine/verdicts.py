@@ -15,6 +15,7 @@ from admission.engine.flavors import Assigner
 from admission.engine.lacks import Lack, lacks_of, needed, needed_ever, raises_for
 from admission.engine.matching import elsewhere, obstacle
 from admission.engine.outside_cycles import why_outside
+from admission.engine.pending_item import Shape
 from admission.engine.topology.workloads import Placer
 from admission.engine.tree import lowest_subtree, usable
 from admission.engine.vocabulary import (
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import Assignment, PodSetResult
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.pending_item import Item, Shape
+    from admission.engine.pending_item import Item
     from admission.engine.registry import Registry
 
 
@@ -65,6 +66,20 @@ UNTRIED: Final = Verdict(PENDING_EVALUATION, sentences.NOT_TRIED)
 
 def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
     """Return why a workload is pending."""
+    verdict = _verdict_of(registry, item, ignore_undeclared)
+    if not item.workload.passed_over or verdict.reason not in (WAITING_FOR_QUOTA, *HOPELESS):
+        return verdict
+    queue, shape = registry.forest.queue(item.cluster_queue), item.shape
+    sent = [verdict.message]
+    for cluster, why in item.workload.passed_over:
+        there = Shape(shape.written, shape.pod_sets, shape.priority, shape.replaces, shape.terms, cluster)
+        is_open = queue.node is not None and not queue.inactive
+        has_room = is_open and _assigner(queue, there, ignore_undeclared).assign().mode is Mode.FIT
+        sent.append(sentences.passed_over(cluster, why, has_room=has_room))
+    return verdict._replace(message=" ".join(sent))
+
+
+def _verdict_of(registry: Registry, item: Item, ignore_undeclared: bool) -> Verdict:
     known = why_outside(registry, item) or _flaw(registry, item)
     if known is not None:
         return Verdict(*known)

@@ -16,6 +16,7 @@ from admission.kinds import paths
 from admission.kinds.admission_gates import gates_fault, gates_of
 from admission.kinds.common import NOTHING, first, is_positive, quote
 from admission.model import names
+from admission.model.cluster_order import ClusterAffinity, parse_cluster_affinity
 from admission.model.frozen import frozen
 from admission.model.terms import NO_TERMS, Terms, parse_after, parse_at_most
 from admission.model.text import clean
@@ -80,11 +81,13 @@ AFTER: Final = "sluice.dev/after"
 """Annotation: workloads of the namespace after which it starts, for example `ok(prep),any(clean)`."""
 AT_MOST: Final = "sluice.dev/at-most"
 """Annotation: a set of workloads of the namespace, and how many may be admitted at once, for example `sweep=4`."""
+CLUSTER_AFFINITY: Final = "sluice.dev/cluster-affinity"
+"""Annotation: which clusters it requires or prefers if it is dispatched (see `admission.model.cluster_order`)."""
 TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT, AFTER, AT_MOST)
 """Annotations with terms of admission (see `admission.model.terms`)."""
 GATED_BY: Final = f"{KUEUE}admission-gated-by"
 """Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""
-ANNOTATIONS: Final = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT)
+ANNOTATIONS: Final = (SUBMITTED_BY, SUBMITTER_GROUPS, HOLD, GATED_BY, *TERMS, MIN_COUNT, CLUSTER_AFFINITY)
 """Annotations that Sluice reads on objects of all kinds."""
 RENDERED: Final = "rendered"
 """Key beside `spec`: the last seen state of the child that an object's pod sets are read from (`Kind.rendered_by`)."""
@@ -493,6 +496,8 @@ class Kind(ABC):
             yield f"metadata.annotations[{AFTER}]", f'{fault}, not "{quote(annotations[AFTER])}"'
         if AT_MOST in annotations and (fault := _at_most(annotations[AT_MOST])[1]):
             yield f"metadata.annotations[{AT_MOST}]", f'{fault}, not "{quote(annotations[AT_MOST])}"'
+        if CLUSTER_AFFINITY in annotations and (fault := affinity_of(annotations[CLUSTER_AFFINITY])[1]):
+            yield f"metadata.annotations[{CLUSTER_AFFINITY}]", fault
         flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *terms, *self.booleans)))
         for where, values, keys in flags:
             for key in keys:
@@ -529,6 +534,15 @@ def _at_most(text: str) -> tuple[tuple[str, int] | None, str]:
         return parse_at_most(text), ""
     except ValueError as error:
         return None, str(error)
+
+
+@lru_cache(maxsize=10_000)
+def affinity_of(text: str) -> tuple[ClusterAffinity, str]:
+    """Return the clusters that `CLUSTER_AFFINITY` names, and what is wrong with it; then it names none."""
+    try:
+        return parse_cluster_affinity(text), ""
+    except ValueError as error:
+        return ClusterAffinity(), str(error)
 
 
 @lru_cache(maxsize=10_000)

@@ -252,6 +252,22 @@ _MOST_VARIANTS = 16
 class Dispatch(Model):
     """Workloads may run in other clusters than that of their object: Sluice creates copies of them there."""
 
+    order: Literal["Name", "Cost", "Spread"] = "Name"
+    """The order in which clusters are tried: by name, the cheapest first (Cost), or the least used first (Spread)."""
+    clusters: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    """Clusters that are tried before all others, in this order. They need not have joined."""
+    price_book: Name | None = None
+    """The PriceBook whose prices of the day order the clusters by Cost."""
+    spillover_after_seconds: Annotated[int, Field(strict=True, ge=0, le=31_536_000)] = 0
+    """Seconds for which a workload must have waited before a second cluster is tried, too, and as many more before a
+    third is; 0: all are tried at once."""
+
+    @model_validator(mode="after")
+    def _has_prices_for_cost(self) -> Self:
+        if (self.order == "Cost") is (self.price_book is None):
+            raise FieldFaultsError([("priceBook", "name a PriceBook with order: Cost, and only then")])
+        return self
+
 
 class ClusterQueueSpec(Model):
     """A leaf of the quota tree: quota, and how workloads get it."""
@@ -517,6 +533,7 @@ class ClusterQueue(_Named):
         Reference("Cohort", "spec.cohortName", column="parent", needed=False),
         Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
         Reference("AdmissionCheck", "spec.admissionChecksStrategy.admissionChecks[].name"),
+        Reference("PriceBook", "spec.dispatch.priceBook"),
     )
 
     spec: ClusterQueueSpec = ClusterQueueSpec()

@@ -178,6 +178,26 @@ def in_each_cluster(messages: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"In {listed(clusters, limit=_NAMED)}: {text}" for text, clusters in by_text.items())
 
 
+def requires_clusters(required: str) -> str:
+    """A workload's cluster affinity does not permit a cluster."""
+    return f"this workload requires {required}"
+
+
+def tried_from(at: str) -> str:
+    """A cluster is one of the further ones, for workloads that have waited."""
+    return f"it is tried from {at}"
+
+
+def passed_over(cluster: str, why: str, *, has_room: bool) -> str:
+    """Why a workload is not tried in a cluster."""
+    return f"Cluster {cluster} has room, but {why}." if has_room else f"Not in cluster {cluster}: {why}."
+
+
+def no_required_cluster(why: str) -> str:
+    """Why a workload can be dispatched to none of the clusters that are open: `this workload requires a`."""
+    return f"It can be dispatched to none of the clusters that are open: {why}. It waits until such a cluster is."
+
+
 def dispatched_from(hub: str) -> str:
     """An object in another cluster than the hub is to run elsewhere."""
     return f"its managedBy says that it runs in another cluster, and only those in the cluster {hub} do: remove it"

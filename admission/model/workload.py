@@ -149,8 +149,11 @@ class Workload:
     """Name of the cluster that its object is in."""
     groups: tuple[str, ...] = ()
     """Groups of `user`, as recorded by the webhook at the submission, sorted."""
-    clusters: tuple[str, ...] = ()
-    """Names of the clusters of which it may run in one, the preferred one first; empty: it runs in its own."""
+    clusters: tuple[tuple[str, ...], ...] = ()
+    """Names of the clusters of which it may run in one, the preferred one first, and of several at one place the one
+    that is least used; empty: it runs in its own."""
+    passed_over: tuple[tuple[str, str], ...] = ()
+    """Further clusters in which it may not run now, with the reasons."""
 
     @property
     def since(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from admission.controller.state.destinations import Destinations, Found
 from admission.controller.state.learned import with_learned
 from admission.kinds.devices import Inventory
 from admission.kinds.dispatched import is_dispatched, without_status
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Object, Observed
     from admission.kinds.registry import Kinds
     from admission.model.provisioning import ProvisioningRequestConfigSpec
-    from admission.model.queues import AdmissionCheckRule, QueueObject, TimeLimits
+    from admission.model.queues import AdmissionCheckRule, Dispatch, QueueObject, TimeLimits
     from admission.model.workload import PodSet
 
 PATHS = {
@@ -55,10 +56,6 @@ class Context:
         self.devices = devices or Inventory(DeviceRules())
         self.cluster = LOCAL
         """Name of the cluster of these objects."""
-        self.targets: tuple[str, ...] = ()
-        """Names of the clusters that workloads can be dispatched to now, in order."""
-        self._dispatching: set[str] = set()
-        """Names of the ClusterQueues that dispatch."""
         self.closed = ""
         """Message why nothing is started in the cluster; empty: it is open."""
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
@@ -66,6 +63,8 @@ class Context:
         self._priority_classes: dict[str, int] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
         """ResourceFlavors by name; their node labels and tolerations are injected when a workload is started."""
+        self.destinations = Destinations(self.flavors)
+        """The clusters that workloads may be dispatched to."""
         self.check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
         """Admission checks that each ClusterQueue requires, by its name."""
         self.provisioned_checks: dict[str, str] = {}
@@ -89,6 +88,7 @@ class Context:
 
     def update_queue_object(self, obj: QueueObject) -> None:
         """Store a queue object that is new or has changed."""
+        self.destinations.update(obj)
         match obj:
             case WorkloadPriorityClass():
                 self._priority_classes[obj.name] = obj.value
@@ -102,7 +102,6 @@ class Context:
                 self.provisioning_configs[obj.name] = obj.spec
             case ClusterQueue():
                 strategy = obj.spec.admission_checks_strategy
-                (self._dispatching.discard if obj.spec.dispatch is None else self._dispatching.add)(obj.name)
                 self.check_rules[obj.name] = () if strategy is None else strategy.admission_checks
                 self._put_time_limits(obj)
             case LocalQueue():
@@ -125,12 +124,13 @@ class Context:
         self.check_rules.clear()
         self.provisioned_checks.clear()
         self.provisioning_configs.clear()
-        self._dispatching.clear()
+        self.destinations.clear()
         self._cluster_queues.clear()
         self._time_limits.clear()
 
     def forget_queue_object(self, kind: str, namespace: str, name: str) -> None:
         """Remove a deleted queue object."""
+        self.destinations.forget(kind, name)
         match kind:
             case WorkloadPriorityClass.kind:
                 self._priority_classes.pop(name, None)
@@ -142,7 +142,6 @@ class Context:
                 self.provisioning_configs.pop(name, None)
             case ClusterQueue.kind:
                 self.check_rules.pop(name, None)
-                self._dispatching.discard(name)
                 self._time_limits.pop((namespace, name), None)
             case LocalQueue.kind:
                 self._cluster_queues.pop((namespace, name), None)
@@ -150,15 +149,13 @@ class Context:
             case _:
                 pass
 
-    def dispatches(self, namespace: str, name: str) -> bool:
-        """Whether a LocalQueue leads to a ClusterQueue that dispatches. Without a namespace: that ClusterQueue."""
-        cluster_queue = self._cluster_queues.get((namespace, name), "") if namespace else name
-        return cluster_queue in self._dispatching
+    def dispatch_rule(self, namespace: str, name: str) -> tuple[Dispatch, tuple[str, ...]] | None:
+        """Return `Destinations.rule` of a LocalQueue's ClusterQueue, or without a namespace of that ClusterQueue."""
+        return self.destinations.rule(self.cluster_queue(namespace, name) if namespace else name)
 
-    @property
-    def dispatches_any(self) -> bool:
-        """Whether there is a ClusterQueue that dispatches."""
-        return bool(self._dispatching)
+    def cluster_queue(self, namespace: str, queue: str) -> str:
+        """Return the ClusterQueue of a LocalQueue; empty: it is not known."""
+        return self._cluster_queues.get((namespace, queue), "")
 
     def time_limits(self, namespace: str, name: str) -> tuple[tuple[str, TimeLimits], ...]:
         """Return the time limits of a LocalQueue and of its ClusterQueue, with their kinds and names, where they exist.
@@ -247,6 +244,8 @@ class Reading:
     fault: str = ""
     closed: str = ""
     """Message why nothing is started in its cluster, or in those that it may be dispatched to; else empty."""
+    until: float | None = None
+    """Unix time (s) from which it may be dispatched to further clusters; None: no time is known."""
 
 
 def read(
@@ -259,31 +258,43 @@ def read(
     known: Workload | None = None,
     moved_to: str | None = None,
     barred: Mapping[str, tuple[float, str]] = MappingProxyType({}),
+    sent_to: str = "",
+    now: float = 0.0,
 ) -> Reading:
     """Return the workload of an object that names a queue; `known` itself if the object still requests the same.
 
     `former`: as it was before, with what was learned from its pods. `moved_to`: the LocalQueue to which an admin has
     moved it, whose time limits apply. `barred`: clusters that it is not dispatched to now, with the messages why.
+    `sent_to`: the cluster that it was last dispatched to; empty: to none. `now`: Unix time (s).
     """
     pod_sets: tuple[PodSet, ...] = ()
     priority = 0
     fault = ""
     max_seconds = seen.max_seconds
-    clusters: tuple[str, ...] = ()
+    found = Found()
     closed = context.closed
     try:
         if is_dispatched(seen.kind, obj):
             obj = without_status(seen.kind, obj)
-            clusters, closed = _destinations(context, seen.namespace, moved_to or seen.queue, barred)
         pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
         pod_sets = context.devices.charged(pod_sets, seen.namespace)
         pod_sets = pod_sets if former is None else with_learned(pod_sets, former.pod_sets)
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
         max_seconds = context.max_seconds(max_seconds, seen.namespace, moved_to or seen.queue)
+        if is_dispatched(seen.kind, obj):
+            source = known or former
+            since = seen.created if source is None else source.since
+            cluster_queue = _dispatching(context, seen.namespace, moved_to or seen.queue)
+            found = context.destinations.find(
+                cluster_queue, obj["metadata"].get("annotations") or {}, pod_sets, barred,
+                former=sent_to, since=since, now=now,
+            )  # fmt: skip
+            closed = _closed(found, barred)
     except Misconfigured as error:
         fault = str(error)
-    if known is not None and known.clusters == clusters and _matches(known, seen, pod_sets, priority, max_seconds):
-        return Reading(known, fault, closed)
+    is_placed = known is not None and (known.clusters, known.passed_over) == (found.clusters, found.passed_over)
+    if known is not None and is_placed and _matches(known, seen, pod_sets, priority, max_seconds):
+        return Reading(known, fault, closed, found.until)
     workload = Workload(
         uid=seen.uid,
         namespace=seen.namespace,
@@ -300,26 +311,28 @@ def read(
         terms=seen.terms,
         cluster=context.cluster,
         groups=seen.groups,
-        clusters=clusters,
+        clusters=found.clusters,
+        passed_over=found.passed_over,
     )
-    return Reading(workload, fault, closed)
+    return Reading(workload, fault, closed, found.until)
 
 
-def _destinations(
-    context: Context, namespace: str, queue: str, barred: Mapping[str, tuple[float, str]]
-) -> tuple[tuple[str, ...], str]:
-    """Return the clusters that a workload may be dispatched to, and the message why there is none.
+def _closed(found: Found, barred: Mapping[str, tuple[float, str]]) -> str:
+    """Return the message why a workload can be dispatched to no cluster now; empty: it can."""
+    if found.clusters:
+        return ""
+    if found.passed_over and not barred:
+        return sentences.no_required_cluster(found.passed_over[0][1])
+    return sentences.no_destination([message for _, message in barred.values()])
 
-    Raises Misconfigured if it can never be dispatched as it is.
-    """
+
+def _dispatching(context: Context, namespace: str, queue: str) -> str:
+    """Return the ClusterQueue that dispatches a workload. Raises Misconfigured if it cannot be as it is."""
     if context.cluster != LOCAL:
         raise Misconfigured(sentences.dispatched_from(LOCAL))
-    if not context.dispatches(namespace, queue):
+    if context.dispatch_rule(namespace, queue) is None:
         raise Misconfigured(sentences.not_dispatching(queue))
-    clusters = tuple(name for name in context.targets if name not in barred)
-    if clusters:
-        return clusters, ""
-    return (), sentences.no_destination([message for _, message in barred.values()])
+    return context.cluster_queue(namespace, queue)
 
 
 def _matches(

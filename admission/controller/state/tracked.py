@@ -127,6 +127,8 @@ class Tracked:
     """The workload with more pods than it was admitted with, pending in the engine beside the admission; None: none."""
     barred: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     """Clusters that it is not dispatched to for some time: until when (Unix time, s), and the message why."""
+    sent_to: str = ""
+    """The cluster that it was last dispatched to, and may have left data in; empty: none that this leader knows."""
     larger_obstacle: str = ""
     """Message why `larger` cannot be admitted, other than quota in use by others; empty: nothing is known."""
 

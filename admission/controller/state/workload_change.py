@@ -290,6 +290,9 @@ class WorkloadChange:
         workload = self.tracked.record.workload
         if workload.queued_at is not None:  # the position that it got by an earlier eviction
             fields = {"workload": replace(workload, queued_at=None), **fields}
+        admission = self.tracked.record.admission
+        if admission is not None and admission.cluster:
+            self.tracked.sent_to = admission.cluster
         eviction = Eviction(reason, message, self.now, preemption)
         self.tracked.change(
             state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields

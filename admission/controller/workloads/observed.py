@@ -12,7 +12,7 @@ from admission.controller.state.context import Reading, read
 from admission.controller.state.orders import with_order
 from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
-from admission.controller.workloads import scaling
+from admission.controller.workloads import admitted, scaling
 from admission.controller.workloads.admitted import evaluate
 from admission.controller.workloads.edits import is_edited, may_be_edited
 from admission.controller.workloads.triggers import ContextChange
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.triggers import (
         ClaimsChanged,
+        DeadlineReached,
         LastPodEnded,
         ObjectDeleted,
         ObjectSeen,
@@ -54,11 +55,11 @@ PRIORITIZED = "Prioritized"
 def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> WorkloadChange:
     """Return the change for a new workload: an object with a queue that was not known before. `now`: Unix time (s)."""
     seen, obj = event.seen, event.object
-    reading = read(environment.kinds, seen, obj, environment.context)
+    reading = read(environment.kinds, seen, obj, environment.context, now=now)
     on_hold, reason, message = hold_state(seen, reading, None)
     record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
     tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
-    tracked.pod_class = seen.pod_priority_class
+    tracked.pod_class, tracked.deadline = seen.pod_priority_class, reading.until
     tracked.update_object(seen, obj)
     change = WorkloadChange(tracked, now=now, is_new=True)
     change.arrive()
@@ -156,6 +157,14 @@ def context_changed(change: WorkloadChange, _: ContextChange, environment: Envir
         change.block_cluster_closed(closed)
 
 
+def deadline_reached(change: WorkloadChange, event: DeadlineReached, environment: Environment) -> None:
+    """Let a pending workload be dispatched to a further cluster; see `admitted.deadline_reached` for others."""
+    if change.tracked.record.state is State.PENDING:
+        context_changed(change, ContextChange(), environment)
+    else:
+        admitted.deadline_reached(change, event, environment)
+
+
 def claims_changed(change: WorkloadChange, _: ClaimsChanged, environment: Environment) -> None:
     """Compute a pending workload's pod sets again; stop an admitted one whose pods would get more devices now."""
     tracked = change.tracked
@@ -172,7 +181,8 @@ def stopped(change: WorkloadChange, _: Stopped, environment: Environment) -> Non
     seen, obj = tracked.seen, tracked.object
     assert seen is not None, tracked
     assert obj is not None, tracked
-    reading = _read(tracked, seen, obj, environment)
+    reading = _read(tracked, seen, obj, environment, now=change.now)
+    tracked.deadline = reading.until
     on_hold, reason, message = hold_state(seen, reading, tracked)
     change.release(reading, on_hold=on_hold, reason=reason, message=message)
     if not seen.queue and not _is_held_by_admin(tracked):
@@ -236,13 +246,15 @@ def _finish_as(change: WorkloadChange, outcome: Outcome) -> None:
 def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:
     """Requeue a pending workload if its pod sets, queue or hold state have changed."""
     tracked, record = change.tracked, change.tracked.record
-    reading = _read(tracked, seen, obj, environment)
+    reading = _read(tracked, seen, obj, environment, now=change.now)
+    tracked.deadline = reading.until
     on_hold, reason, message = hold_state(seen, reading, tracked)
     has_late_start = _has_late_start(tracked, seen, obj)
     if has_late_start:
         on_hold, reason, message = True, PENDING_EVALUATION, sentences.START_CAME_LATE
-    if record.workload.clusters != reading.workload.clusters and on_hold == tracked.on_hold:
-        _update_destinations(change, reading.workload.clusters)
+    before, now = record.workload, reading.workload
+    if (before.clusters, before.passed_over) != (now.clusters, now.passed_over) and on_hold == tracked.on_hold:
+        _update_destinations(change, now)
         record = tracked.record
     is_same = reading.workload == record.workload and on_hold == tracked.on_hold and has_late_start == tracked.came_late
     if is_same and (not on_hold or message == record.message):
@@ -251,10 +263,11 @@ def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environ
     change.requeue(reading, on_hold=on_hold, reason=reason, message=message)
 
 
-def _update_destinations(change: WorkloadChange, clusters: tuple[str, ...]) -> None:
+def _update_destinations(change: WorkloadChange, now: Workload) -> None:
     """Note to which clusters a pending workload may be dispatched now; nothing of that is stored."""
     tracked = change.tracked
-    tracked.change(workload=replace(tracked.record.workload, clusters=clusters))
+    clusters, passed_over = now.clusters, now.passed_over
+    tracked.change(workload=replace(tracked.record.workload, clusters=clusters, passed_over=passed_over))
     change.report_pending()
 
 
@@ -269,7 +282,7 @@ def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
     return (not seen.suspended or tracked.came_late) and suspension.carries(obj, original)
 
 
-def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment) -> Reading:
+def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment, *, now: float) -> Reading:
     """Return the workload as the object now requests it, with its position in the queue and the admin's order."""
     record = tracked.record
     if not seen.queue or (record.workload.user and (seen.user, seen.groups) != _submitter(record.workload)):
@@ -281,6 +294,7 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
     reading = read(
         environment.kinds, seen, obj, environment.context,
         former=record.workload, known=unordered, moved_to=moved_to, barred=tracked.barred,
+        sent_to=tracked.sent_to, now=now,
     )  # fmt: skip
     if tracked.own_priority is None or record.reason == MISCONFIGURED or _has_other_class(tracked, seen):
         tracked.own_priority = reading.workload.priority

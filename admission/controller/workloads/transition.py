@@ -96,7 +96,7 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     SurplusCounted: scaling.surplus_counted,
     PlacesGivenUp: scaling.places_given_up,
     RequestsMeasured: learning.requests_measured,
-    DeadlineReached: admitted.deadline_reached,
+    DeadlineReached: observed.deadline_reached,
     DispatchFailed: admitted.dispatch_failed,
     EvictionDecided: _evicted,
     PlacedAgain: admitted.placed_again,
