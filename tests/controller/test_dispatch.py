@@ -265,3 +265,63 @@ async def test_lost_cluster_is_given_up_and_what_it_still_runs_is_stopped_when_i
     await state(hub, "Active", "b")
     await none_left(hub, clusters.b)
     assert (await hub.record("one", "admitted")).admission.cluster == "c"
+
+
+def ordered(**dispatch):
+    """The queue of the fixture `hub`, with an order of clusters."""
+    plain = queue(**{"in-b": "2", "in-c": "2"})
+    return {**plain, "spec": {**plain["spec"], "dispatch": dispatch}}
+
+
+def requiring(name, affinity, **fields):
+    manifest = dispatched(name, **fields)
+    manifest["metadata"]["annotations"] = {"sluice.dev/cluster-affinity": affinity}
+    return manifest
+
+
+async def test_listed_cluster_comes_first_and_others_after_the_workload_has_waited(hub, clusters):
+    await hub.apply(ordered(clusters=["c"], spilloverAfterSeconds=600))
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.c.job("one", runs)
+    await hub.submit(dispatched("two", cpu="2"))
+    waiting = await hub.record("two", "pending", reason="WaitingForQuota")
+    assert "Cluster b has room, but it is tried from " in waiting.message
+    hub.pass_time(700)
+    await clusters.b.job("two", runs)
+
+
+async def test_cheapest_cluster_comes_first_and_follows_the_prices(hub, clusters):
+    def book(b, c):
+        prices = [
+            {"flavor": "in-b", "resource": "cpu", "perHour": b},
+            {"flavor": "in-c", "resource": "cpu", "perHour": c},
+        ]
+        spec = {"currency": "EUR", "prices": prices}
+        return {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "prices"}, "spec": spec}
+
+    await hub.apply(book(2, 1), ordered(order="Cost", priceBook="prices"))
+    await hub.submit(dispatched("one", cpu="1"))
+    await clusters.c.job("one", runs)
+    await hub.apply(book(1, 2))
+    await hub.submit(dispatched("two", cpu="1"))
+    await clusters.b.job("two", runs)
+
+
+async def test_least_used_cluster_comes_first(hub, clusters):
+    await hub.apply(ordered(order="Spread"))
+    for name, at in (("one", clusters.b), ("two", clusters.c), ("three", clusters.b), ("four", clusters.c)):
+        await hub.submit(dispatched(name, cpu="1"))
+        await at.job(name, runs)
+
+
+async def test_workload_waits_for_the_cluster_that_it_requires(hub, clusters):
+    await hub.apply(cluster("c", labels={"region": "eu"}))
+    await hub.submit(requiring("one", '{"preferred": [{"matchLabels": {"region": "eu"}}]}', cpu="2"))
+    await clusters.c.job("one", runs)
+    await hub.submit(requiring("two", '{"required": {"clusters": ["c"]}}', cpu="2"))
+    waiting = await hub.record("two", "pending", reason="WaitingForQuota")
+    assert waiting.message.endswith("Cluster b has room, but this workload requires c.")
+    await hub.submit(requiring("three", '{"required": {"matchLabels": {"region": "us"}}}', cpu="1"))
+    assert "region=us" in (await hub.record("three", "pending", reason="ClusterUnavailable")).message
+    await hub.apply(cluster("b", labels={"region": "us"}))
+    await clusters.b.job("three", runs)
