@@ -69,9 +69,16 @@ class Destinations:
 
     def forget(self, kind: str, name: str) -> None:
         """Remove a deleted queue object."""
-        by_kind = {ClusterQueue.kind: self._queues, Cluster.kind: self._labels, PriceBook.kind: self._books}
-        by_kind.get(kind, {}).pop(name, None)
-        self._prices.clear()
+        match kind:
+            case ClusterQueue.kind:
+                self._queues.pop(name, None)
+            case Cluster.kind:
+                self._labels.pop(name, None)
+            case PriceBook.kind:
+                self._books.pop(name, None)
+                self._prices.clear()
+            case _:
+                pass
 
     def clear(self) -> None:
         """Remove all queue objects."""
