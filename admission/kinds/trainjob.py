@@ -25,6 +25,7 @@ from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
 from admission.kinds.base import ONLY_WHOLE, RENDERED
 from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
+from admission.kinds.dispatched import is_dispatched
 from admission.kinds.patches import merged, pointer, same_generation
 from admission.model.errors import Misconfigured
 
@@ -97,6 +98,12 @@ class TrainJobKind(DeclaredKind):
 
     def places(self, obj: Object) -> list[Place]:
         """Return the JobSet's pod sets. Raises Misconfigured if there is no JobSet, or an outdated one."""
+        if is_dispatched(self, obj):  # Trainer up to 2.2 runs it nevertheless (kubeflow/trainer issue 3632)
+            raise Misconfigured(
+                "spec.managedBy: a TrainJob cannot be sent to another cluster: Kubeflow Trainer either runs it here as "
+                "well, or makes no JobSet here from which its pods could be counted; create the TrainJob in the "
+                "cluster that it is to run in, or send a JobSet"
+            )
         if obj.get(RENDERED) is None:
             raise Misconfigured(
                 "spec.runtimeRef: Kubeflow Trainer has created no JobSet for it yet, from which its pods could be "

@@ -5,15 +5,28 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 import pytest
-from custom_kinds import pods_of, served, until
+import yaml
+from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
 from job_examples import flavor, local_queue
-from kind_manifests import GOLDEN, document
+from kind_manifests import FOLDER, GOLDEN, document
 from other_clusters import cluster, other_cluster, state
-from test_way_of_each_kind import KINDS, MCAD, node, queue_of, through_the_webhook, total, with_lasting_pods, wrapped_in
+from test_way_of_each_kind import (
+    KINDS,
+    MCAD,
+    RESOURCES,
+    node,
+    queue_of,
+    through_the_webhook,
+    total,
+    with_lasting_pods,
+    wrapped_in,
+)
+from trainer import KINDS as TRAINER_KINDS
+from trainer import TRAIN_JOB, trainer
 
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
-from admission.kinds import all_kinds
+from admission.kinds import all_kinds, parse_form
 
 KUEUES = "kueue.x-k8s.io/multikueue"
 """The only value beside their own that the operators of Kubeflow and Ray accept."""
@@ -38,17 +51,65 @@ def managed_elsewhere(kind, obj):
     return obj
 
 
+OWN = {**TRAINING_RUN_FORM, "managedBy": {"path": "spec.controller.managedBy", "value": "example.com/operator"}}
+"""Description of a user-defined kind with a field for its controller."""
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("name", NAMES)
 async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name):
     obj = document(name)
-    group, _, version = obj["apiVersion"].rpartition("/")
-    kind, user, key = KINDS.get(group, obj["kind"]), world.user, obj["metadata"]["name"]
+    kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     wrapped = wrapped_in(obj)
 
     def kinds():
         return all_kinds(frameworks=("batch/job", kind.form.name, *wrapped))
 
+    stored = through_the_webhook(managed_elsewhere(kind, with_lasting_pods(kind, obj)), kind)
+    await live_as_a_copy(world, tmp_path, kind, stored, kinds=kinds, wrapped=wrapped, amounts=total(name))
+
+
+@pytest.mark.costly
+async def test_user_defined_kind_runs_as_a_copy_is_stopped_and_ends(world, tmp_path):
+    def kinds():
+        return all_kinds(own=[parse_form(OWN)])
+
+    roles = [{"role": "worker", "count": 2, "template": pod(cpu="4", seconds=1_000_000)}]
+    run = {
+        "apiVersion": "example.com/v1",
+        "kind": "TrainingRun",
+        "metadata": {"name": "run", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "user-queue"}},
+        "spec": {"paused": True, "roles": roles},
+    }
+    kind = kinds().get("example.com", "TrainingRun")
+    amounts = dict.fromkeys(RESOURCES, 0) | {"cpu": 8000, "pods": 2}
+    await live_as_a_copy(world, tmp_path, kind, managed_elsewhere(kind, run), kinds=kinds, amounts=amounts)
+
+
+async def test_trainjob_for_another_cluster_says_why_it_waits(world):
+    manifest, runtime = yaml.safe_load_all((FOLDER / "trainjob-v2.yaml").read_text())
+    name = manifest["metadata"]["name"]
+    queue = queue_of({"cpu": 16000, **dict.fromkeys(RESOURCES[1:], 2**50)})
+    queue["spec"]["dispatch"] = {}
+    await world.apply(flavor(), queue, local_queue("user-queue"))
+    async with trainer(world.sandbox, "2.2"):
+        await world.user.create("trainingruntimes", "team-a", runtime)
+        await world.user.create("trainjobs", "team-a", through_the_webhook(manifest, TRAIN_JOB))
+        await until(world.user, "jobsets", name, lambda _: True)
+        # Real releases up to 2.2 do not read the field, so that the JobSet is there in spite of it.
+        await world.user.patch("trainjobs", "team-a", name, {"spec": {"managedBy": KUEUES}})
+        await world.start(kinds=TRAINER_KINDS)
+        waiting = await world.record(name, "pending", reason="Misconfigured")
+        assert waiting.message.startswith("spec.managedBy: a TrainJob cannot be sent to another cluster")
+
+
+async def live_as_a_copy(world, tmp_path, kind, stored, *, kinds, amounts, wrapped=()):
+    """Create an object that runs elsewhere, stop it, start it, and let it end, if it can, and delete it.
+
+    `kinds`: returns those of a cluster. `wrapped`: names of those whose objects it has as components. `amounts`: quota
+    that it needs.
+    """
+    user, key, version = world.user, stored["metadata"]["name"], stored["apiVersion"].rpartition("/")[2]
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(other_cluster(tmp_path, "b"))
         for number in range(2):
@@ -59,7 +120,7 @@ async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name
             for one in wrapped:
                 await stack.enter_async_context(served(sandbox, all_kinds(frameworks=(one,)).gated[0]))
             await stack.enter_async_context(served(sandbox, kind, version=version))
-        queue = queue_of(total(name))
+        queue = queue_of(amounts)
         queue["spec"]["dispatch"] = {}
         await world.apply(flavor(), queue, local_queue("user-queue"), cluster("b"))
 
@@ -69,7 +130,6 @@ async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name
         await world.start(kinds=kinds(), join=join)
         await state(world, "Active")
 
-        stored = through_the_webhook(managed_elsewhere(kind, with_lasting_pods(kind, obj)), kind)
         created = await user.create(kind.plural, "team-a", stored)
         copy = await until(there.user, kind.plural, key, lambda each: kind.observe(each).ready)
         assert kind.manager[0][-1] not in str(copy["spec"])
