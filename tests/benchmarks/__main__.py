@@ -29,6 +29,7 @@ _MODULES = {
     "sizing": "tests.benchmarks.bench_sizing",
     "kinds": "tests.benchmarks.bench_kinds",
     "webhook": "tests.benchmarks.bench_webhook",
+    "whatif": "tests.benchmarks.bench_what_if",
     "ungate": "tests.benchmarks.bench_ungate",
     "api": "tests.benchmarks.bench_api",
     "store": "tests.benchmarks.bench_store",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 640
 _HEIGHT: Final = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 20, 44, 48
+_MARGIN: Final = 8
 _STYLE: Final = (
     "text{font:12px system-ui,sans-serif;fill:#333}.title{font-weight:600}.grid{stroke:#ddd}"
     ".p90{stroke:#2563eb;fill:none;stroke-width:2}.p50{stroke:#94a3b8;fill:none;stroke-width:2}"
@@ -63,9 +64,9 @@ def quota_chart(answer: Document) -> str:
                 f'aria-label="{escape(sentence)}">'
             ),
             f"<style>{_STYLE}</style>",
-            f'<text class="title" x="{_LEFT}" y="18">{escape(sentence)}</text>',
+            f'<text class="title" x="{_MARGIN}" y="18">{escape(sentence)}</text>',
             (
-                f'<text x="{_LEFT}" y="34">Wait until the first quota, by nominal quota; '
+                f'<text x="{_MARGIN}" y="34">Wait until the first quota, by nominal quota; '
                 "blue: nine of ten, grey: half of the workloads</text>"
             ),
             *axes(),
