@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from admission.store.records import QueueObjectVersion
     from admission.store.workloads.past import Past, PastWorkload
 
+LONGEST_MOMENT: Final = 60.0
+"""Seconds: events so close together are decided together in the longest periods, so that starts agree to a minute."""
 MOMENTS: Final = 50_000
-"""Times at which a period is decided at most: those of a month are some 50 s apart, those of a day 2 s."""
+"""Times at which a period of up to a month is decided at most: some 50 s apart in a month, 2 s in a day."""
 
 ObjectKey: TypeAlias = tuple[str, str, str]
 """Kind, namespace and name."""
@@ -140,7 +142,7 @@ class Replay:
                 self._open[uid] = Spell(admit.admission, time.now, time.now, None)
                 time.end(time.now + self._run_seconds(uid), uid)
             self._evicted_for.update((evict.workload.uid, evict.reason) for evict in decisions.evicted)
-            processed = time.advance(past.end, within=(past.end - past.start) / MOMENTS)
+            processed = time.advance(past.end, within=min((past.end - past.start) / MOMENTS, LONGEST_MOMENT))
             if processed is None:
                 break
             for at, event in processed:

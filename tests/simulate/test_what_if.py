@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from admission.engine import Policy
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
-from admission.model.workload import PodSet, Workload
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.replay import Replay, Timeline
 from admission.simulate.what_if import Goal, quota_needed, what_if
 from admission.store.records import QueueObjectVersion, State, WorkloadRecord
@@ -216,3 +216,17 @@ def test_goal_for_quota_that_does_not_exist_is_refused(goal):
     past = recorded([ran(job("one", 0.0), HOUR)])
     with pytest.raises(InvalidObject, match="x"):
         quota_needed(past, Policy(), goal, (), NAMESPACES)
+
+
+def test_replay_of_many_months_agrees_to_a_minute():
+    held = PodSetAssignment("main", {"nvidia.com/gpu": "a100"}, {"nvidia.com/gpu": 1}, 1)
+    workloads = []
+    for number in range(50):
+        workload = job(f"j{number}", 101.0 * (number + 1), gpus=1)
+        began = workload.created
+        spell = Spell(Admission("a", (held,)), began, began, began + 50.0, "Succeeded")
+        record = WorkloadRecord(workload, State.FINISHED, began, outcome="Succeeded", finished_at=began + 50.0)
+        workloads.append(PastWorkload(record, (spell,)))
+    past = Past(START, START + 300 * 24 * HOUR, workloads, versions(QUEUES), (), 0)
+    agreement = what_if(past, Policy(), (), NAMESPACES).agreement
+    assert (agreement.agree, agreement.started) == (50, 50)
