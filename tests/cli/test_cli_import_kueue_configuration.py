@@ -86,8 +86,9 @@ async def test_each_field_of_kueue_is_accounted_for_and_the_result_is_valid(slui
     account = told(done.stdout.splitlines())
     assert not [path for path, outcome in account.items() if "UNKNOWN" in outcome]
     assert account["leaderElection.leaseDuration"] == "taken as leaseDuration, in seconds"
+    assert account["multiKueue.workerLostTimeout"] == "taken as clusterLostTimeout, in seconds"
+    assert account["multiKueue.origin"].startswith("not needed: ")
     for path in (
-        "multiKueue.origin",
         "integrations.podOptions.podSelector",
         "integrations.externalFrameworks[1]",
         "metrics.customLabels",
@@ -100,6 +101,7 @@ async def test_each_field_of_kueue_is_accounted_for_and_the_result_is_valid(slui
     assert (await sluice("config", "check", str(file))).exit_code == 0
     settings = await effective(sluice, file)
     assert settings.keys() == {
+        "clusterLostTimeout",
         "leaseDuration",
         "renewDeadline",
         "retryPeriod",
@@ -112,6 +114,7 @@ async def test_each_field_of_kueue_is_accounted_for_and_the_result_is_valid(slui
         "resources",
     }
     assert settings["leaseDuration"] == 30
+    assert settings["clusterLostTimeout"] == 900
     ready = settings["waitForPodsReady"]
     assert (ready["timeout"], ready["blockAdmission"]) == ("300s", True), "the defaults of v1beta1"
     assert ready["requeuingStrategy"]["timestamp"] == "Creation"

@@ -51,7 +51,11 @@ _ADDRESS: Final = Fate.meaningless("the chart sets the ports; outside a cluster:
 _CERTIFICATES: Final = Fate.meaningless("Sluice makes and renews its certificates")
 _HEALTH: Final = Fate.meaningless("/healthz and /readyz are on apiAddress")
 _LEASE: Final = Fate.meaningless("in a pod, replicas elect a leader by the Lease of the setting lease")
-_CLUSTERS: Final = Fate.not_taken("Jobs run in this cluster only")
+_COPIES: Final = Fate.meaningless("Sluice deletes copies that no Job needs at once, and signs its label of origin")
+_ORDER: Final = Fate.not_taken(
+    "all clusters of the flavors are tried at once; order, clusters and spilloverAfterSeconds in spec.dispatch of a "
+    "ClusterQueue order them"
+)
 _QUEUE_VISIBILITY: Final = Fate.meaningless("the API and sluice get workloads list all that waits, with its position")
 _RETENTION: Final = Fate.meaningless(
     "finished workloads are rows of the database, not objects; the setting retention.finished is 90d"
@@ -119,13 +123,18 @@ FIELDS: Final[Mapping[str, Fate]] = {
     "tls.minVersion": _TLS,
     "tls.cipherSuites": _TLS,
     "tls.curvePreferences": _TLS,
-    "multiKueue.gcInterval": _CLUSTERS,
-    "multiKueue.origin": _CLUSTERS,
-    "multiKueue.workerLostTimeout": _CLUSTERS,
-    "multiKueue.dispatcherName": _CLUSTERS,
-    "multiKueue.externalFrameworks": _CLUSTERS,
-    "multiKueue.clusterProfile": _CLUSTERS,
-    "multiKueue.incrementalDispatcherConfig": _CLUSTERS,
+    "multiKueue.gcInterval": _COPIES,
+    "multiKueue.origin": _COPIES,
+    "multiKueue.workerLostTimeout": Fate.taken("as clusterLostTimeout, in seconds", seconds_as="clusterLostTimeout"),
+    "multiKueue.dispatcherName": _ORDER,
+    "multiKueue.externalFrameworks": Fate.not_taken(
+        "a custom kind with a field for its controller is dispatched as it is described (docs/kinds/user-defined.md)"
+    ),
+    "multiKueue.clusterProfile": Fate.not_taken(
+        "ClusterProfiles are not read: sluice cluster join makes the credentials, or write a kubeconfig with the exec "
+        "plugin of the provider, and a Cluster that names the file"
+    ),
+    "multiKueue.incrementalDispatcherConfig": _ORDER,
     "objectRetentionPolicies.workloads.afterFinished": _RETENTION,
     "objectRetentionPolicies.workloads.afterDeactivatedByKueue": Fate.not_taken(
         "deactivated workloads stay until their Job is deleted; sluice get workloads lists them"
@@ -151,7 +160,11 @@ VERSIONS: Final[Mapping[str, frozenset[str]]] = {
 """Fields that only one version of Kueue's configuration has, or objects with their fields -> that version."""
 
 _WITHOUT: Final = {
-    "MultiKueue": "Jobs run in this cluster only",
+    "MultiKueueClusterProfile": "make the credentials of each cluster by sluice cluster join, or write a kubeconfig "
+    "with the exec plugin of the provider, and a Cluster that names the file",
+    "MultiKueueIncrementalDispatcher": "dispatch.clusters and spilloverAfterSeconds of a ClusterQueue order them",
+    "MultiKueueManagerQuotaAutomation": "all clusters share the quotas of the hub; their flavors may follow the nodes",
+    "MultiKueue": "ClusterQueues dispatch (docs/tasks/dispatch.md), and Sluice has no gate for its details",
     "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds/rules.md)",
     "PriorityBoost": "the priority is that of the priority class; sluice prioritize changes it",
     "ManagedJobsNamespaceSelectorAlwaysRespected": "Jobs with a queue label are queued in all namespaces",

@@ -93,12 +93,15 @@ def _add_cluster(found: Translated, document: Document, name: str, spec: dict[st
         )
     )
     source = spec.get("kubeConfig") or (spec.get("clusterSource") or {}).get("kubeConfig") or {}
-    place = (
-        f"{source.get('locationType', 'Secret')} {source['location']}" if source.get("location") else "a ClusterProfile"
-    )
+    if source.get("location"):
+        place, other = f"{source.get('locationType', 'Secret')} {source['location']}", ""
+    else:
+        profile = ((spec.get("clusterSource") or {}).get("clusterProfileRef") or {}).get("name")
+        place = f"the ClusterProfile {profile}" if profile else "a ClusterProfile"
+        other = "; or write it with the command of the ClusterProfile's credentials provider as its exec plugin"
     note = (
         f"its credentials are not imported from {place}: sluice cluster join {name} --dispatch makes {file}, with the "
-        "rights that Sluice needs there"
+        f"rights that Sluice needs there{other}"
     )
     found.notes["Cluster", "", name] = (note,)
 
