@@ -25,6 +25,7 @@ QUOTA, EACH, FEW = 4, 12, 2
 """Pods of 1 CPU that may run at the same time; Jobs of one such pod in each cluster, and in the one that is cut off, so
 that the others have quota."""
 PREFIX = "/apis/sluice.dev/v1"
+SHORT = ("--lease=default/sluice", "--lease-duration=4", "--renew-deadline=3", "--retry-period=0.5")
 
 
 class Observer:
@@ -106,6 +107,12 @@ async def database_url(tmp_path):
         for document in parse_documents(QUEUES, source="queues"):
             await store.queues.create(parse_manifest(document.body), author=Author("test"))
     return url
+
+
+@pytest.fixture
+def postgresql_url(migrated_databases):
+    with migrated_databases.one() as url:
+        yield url
 
 
 @pytest.mark.costly
@@ -240,6 +247,14 @@ def sent(name: str) -> dict:
     return {**found, "spec": {**found["spec"], "managedBy": "sluice.dev/dispatch"}}
 
 
+async def prepare_dispatch(database_url: str) -> None:
+    async with Store.open(database_url) as store:
+        for name in ("b", "c"):
+            await store.queues.create(parse_manifest(cluster(name)), author=Author("test"))
+        for document in parse_documents(DISPATCHING, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("admission", ["webhooks", "policies"])
 async def test_jobs_of_the_hub_run_in_other_clusters_within_their_quota_through_a_kill(
@@ -249,11 +264,7 @@ async def test_jobs_of_the_hub_run_in_other_clusters_within_their_quota_through_
     port, gate = free_port(), free_port()
     options = (f"--admission={admission}", f"--cluster-credentials={tmp_path / 'credentials'}")
     options += (f"--webhook-url=https://127.0.0.1:{gate}",) if admission == "webhooks" else ()
-    async with Store.open(database_url) as store:
-        for name in ("b", "c"):
-            await store.queues.create(parse_manifest(cluster(name)), author=Author("test"))
-        for document in parse_documents(DISPATCHING, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await prepare_dispatch(database_url)
     observer, api = Observer(local, b, c), Api(f"http://127.0.0.1:{port}")
     watching = asyncio.create_task(observer.run())
     async with serving(tmp_path, database_url, *options, port=port) as replica:
@@ -275,5 +286,45 @@ async def test_jobs_of_the_hub_run_in_other_clusters_within_their_quota_through_
     watching.cancel()
     assert observer.most == QUOTA
     assert local.local("admin").list("pods") == []
+    copies = [obj["metadata"]["name"] for sandbox in (b, c) for obj in sandbox.local("admin").list("jobs")]
+    assert sorted(copies) == sorted(f"j{number}" for number in range(EACH))
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+async def test_another_replica_goes_on_with_a_dispatch_in_which_the_leader_was_killed(
+    sandboxes, postgresql_url, tmp_path
+):
+    """The leader is killed when its copy exists, and it has not been told so: the Job is still suspended."""
+    local, b, c = sandboxes
+    options = ("--admission=policies", f"--cluster-credentials={tmp_path / 'credentials'}", *SHORT)
+    observer = Observer(local, b, c)
+    watching = asyncio.create_task(observer.run())
+    await prepare_dispatch(postgresql_url)
+    async with AsyncExitStack() as stack:
+        ports = [free_port() for _ in range(3)]
+        replicas = []
+        for port, role in zip(ports, ("leading", "following", "following"), strict=True):
+            replica = await stack.enter_async_context(serving(tmp_path, postgresql_url, *options, port=port))
+            await replica.until(role)
+            replicas.append(replica)
+        api = Api(f"http://127.0.0.1:{ports[0]}")
+        for name in ("b", "c"):
+            await api.until(name, "Active")
+        await gated(local, "mutatingadmissionpolicies")
+        late = {"match": {"user": "sluice", "verb": "create", "resource": "jobs"}, "do": "delay", "seconds": 60,
+                "when": "after"}  # fmt: skip
+        for sandbox in (b, c):
+            sandbox.faults.install({"rules": [late]})
+        for number in range(EACH):
+            await local.local("admin").create("jobs", "default", sent(f"j{number}"))
+        await running(observer)
+        replicas[0].send(signal.SIGKILL)
+        await replicas[0].process.wait()
+        for sandbox in (b, c):
+            sandbox.faults.remove()
+        await all_complete(local.local("admin"), EACH)
+    watching.cancel()
+    assert observer.most == QUOTA
     copies = [obj["metadata"]["name"] for sandbox in (b, c) for obj in sandbox.local("admin").list("jobs")]
     assert sorted(copies) == sorted(f"j{number}" for number in range(EACH))
