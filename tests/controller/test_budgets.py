@@ -247,3 +247,38 @@ async def test_budget_that_preempts_evicts_what_runs_when_its_hours_are_used_up(
     message = (await queues.record("runs", "pending", reason="BudgetExhausted")).message
     assert message.startswith("Budget ml has spent its 1 hours of cpu; its next period begins on 20")
     assert "BudgetExhausted" in {reason for reason, _ in await queues.history("runs")}
+
+
+async def test_budget_of_money_charges_the_ledger_by_the_prices_of_now(queues):
+    def prices(per_hour: int):
+        spec = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": per_hour}]}
+        return {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "list"}, "spec": spec}
+
+    def spent_at(price: int):
+        async def look():
+            engine = queues.controller.engine()
+            if engine is None or engine.lacks_history:
+                return None
+            (accounts,) = engine.policies
+            ((_, _, _, (one,)),) = accounts.sums()
+            return one.resource.text(one.spent) == str(price) or None
+
+        return look
+
+    await queues.start(POLICY)
+    await queues.submit(job("past", cpu="2"))
+    await queues.job("past", runs)
+    queues.pass_time(7200)
+    await queues.user.delete("jobs", "team-a", "past", propagation="Background")
+    await queues.record("past", "finished")
+    money = budget(0)
+    money["spec"]["resources"] = [{"name": "EUR", "priceBook": "list", "amount": 100}]
+    await queues.apply(money)
+    await queues.eventually(spent_at(0))
+    await queues.apply(prices(3))
+    await queues.eventually(spent_at(12))
+    await queues.apply(prices(5))
+    await queues.eventually(spent_at(20))
+    await queues.end()
+    await queues.start(POLICY)
+    await queues.eventually(spent_at(20))
