@@ -260,8 +260,7 @@ async def test_budget_of_money_charges_the_ledger_by_the_prices_of_now(queues):
             if engine is None or engine.lacks_history:
                 return None
             (accounts,) = engine.policies
-            ((_, _, _, (one,)),) = accounts.sums()
-            return one.resource.text(one.spent) == str(price) or None
+            return [one.resource.text(one.spent) for _, _, _, (one,) in accounts.sums()] == [str(price)] or None
 
         return look
 
