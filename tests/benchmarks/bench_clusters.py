@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _CLUSTERS, _NODES, _WAITING = 20, 500, 50_000
 _ROUNDS, _OF_ROUND = 5, 2_000
 """How often quota becomes free, and for how many Jobs."""
-_DISPATCHED, _RATE = 200, 10
-"""Jobs that are dispatched, and how many arrive in a second."""
+_DISPATCHED = ((100, 4), (200, 25))
+"""How many Jobs are dispatched, and how many of them arrive in a second: one by one, and in the batches of a burst."""
 _IDLE = 20.0
 """Seconds for which nothing is admitted."""
 _DISPATCH = "dispatched"
@@ -76,7 +76,7 @@ async def run() -> list[Figure]:
     async with AsyncExitStack() as stack:
         bench = _Bench(_CLUSTERS, 0, _bench_folder(stack))
         await bench.enter(stack)
-        return [*figures, *await bench.dispatch()]
+        return [*figures, *[each for load in _DISPATCHED for each in await bench.dispatch(*load)]]
 
 
 def _bench_folder(stack: AsyncExitStack) -> Path:
@@ -150,12 +150,12 @@ class _Bench:
         rates = ", ".join(f"{rate:.0f}" for rate in self.rates)
         return f"{1000 * statistics.median(self.spent):.2f} ms of processor time each (rounds: {rates})"
 
-    async def dispatch(self) -> list[Figure]:
+    async def dispatch(self, count: int, rate: int) -> list[Figure]:
         """Dispatch Jobs; measure the time from the decision, as the ledger has it, to the unsuspended copy."""
-        names = [f"sent-{number:04}" for number in range(_DISPATCHED)]
+        names = [f"sent-{rate}-{number:04}" for number in range(count)]
         before, spent, began = await self.writes(), self.processor(), time.perf_counter()
         for number, name in enumerate(names):
-            await asyncio.sleep(max(0.0, number / _RATE - (time.perf_counter() - began)))
+            await asyncio.sleep(max(0.0, number / rate - (time.perf_counter() - began)))
             job = waiting_job(name, _DISPATCH)
             await self.hub.create(_JOBS, {**job, "spec": {**job["spec"], "managedBy": "sluice.dev/dispatch"}})
         await self.jobs["local"].until(names)
@@ -170,14 +170,14 @@ class _Bench:
         used = sum(any(name in jobs.done for name in names) for jobs in self.jobs.values()) - 1
         decided = await self.decided()
         latencies = [1000 * (copied[name] - decided[name]) for name in names]
-        of_jobs = sum(count for which, count in writes.items() if which.endswith(" jobs"))
+        of_jobs = sum(number for which, number in writes.items() if which.endswith(" jobs"))
         return [
-            Figure("dispatched", f"{_DISPATCHED} Jobs, {_RATE} a second, to {used} clusters"),
-            at_most("writes for each until copy and Job are unsuspended", of_jobs / _DISPATCHED, 2, ""),
-            Figure("all writes meanwhile", ", ".join(f"{count} {which}" for which, count in sorted(writes.items()))),
+            Figure(f"dispatched, {rate} a second", f"{count} Jobs, to {used} clusters"),
+            at_most("writes for each until copy and Job are unsuspended", of_jobs / count, 2, ""),
+            Figure("all writes meanwhile", ", ".join(f"{number} {which}" for which, number in sorted(writes.items()))),
             Figure("from decision to unsuspended copy, median", f"{percentile(latencies, 0.5):.0f} ms"),
             at_most("from decision to unsuspended copy, p99", percentile(latencies, 0.99), 100, "ms", digits=0),
-            Figure("processor time of `serve` for each", f"{1000 * spent / _DISPATCHED:.2f} ms"),
+            Figure("processor time of `serve` for each", f"{1000 * spent / count:.2f} ms"),
         ]
 
     async def writes(self) -> Counter[str]:
@@ -210,7 +210,7 @@ def _queues(clusters: int) -> Iterator[dict[str, Any]]:
     yield _document("ResourceFlavor", "all", {})
     yield from _queue("waiting", QUEUE, _waiting_group(0))
     if clusters > 1:
-        room = 2 * _DISPATCHED // clusters
+        room = 2 * sum(count for count, _ in _DISPATCHED) // clusters
         flavors = [
             {"name": f"in-{name}", "resources": [{"name": "cpu", "nominalQuota": room}]} for name in others(clusters)
         ]
