@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -11,6 +14,7 @@ from admission.model.base import Model, OptionalName, QualifiedName
 from admission.model.local_times import Day
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import date
 
 _DIGITS: Final = 12
@@ -71,10 +75,22 @@ class PriceBookSpec(Model):
 
     def price(self, flavor: str, resource: str, day: date) -> Price | None:
         """Return the price that holds at a day; None: there is none."""
-        found = [
-            each
-            for each in self.prices
-            if each.resource == resource and each.flavor in ("", flavor)
-            if each.from_ is None or each.from_ <= day.isoformat()
-        ]
-        return max(found, key=lambda each: (each.flavor != "", each.from_ or ""), default=None)
+        for key in (flavor, resource), ("", resource):
+            known = self._by_day.get(key, ())
+            if position := bisect_right(known, day.isoformat(), key=_first_day):
+                return known[position - 1]
+        return None
+
+    @cached_property
+    def _by_day(self) -> Mapping[tuple[str, str], list[Price]]:
+        """The prices by flavor and resource, in order of time; of two from one day the one that is listed first."""
+        found: defaultdict[tuple[str, str], list[Price]] = defaultdict(list)
+        for each in sorted(self.prices, key=_first_day):
+            known = found[each.flavor, each.resource]
+            if not known or known[-1].from_ != each.from_:
+                known.append(each)
+        return dict(found)
+
+
+def _first_day(price: Price) -> str:
+    return price.from_ or ""
