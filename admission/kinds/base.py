@@ -82,6 +82,8 @@ AFTER: Final = "sluice.dev/after"
 AT_MOST: Final = "sluice.dev/at-most"
 """Annotation: a set of workloads of the namespace, and how many may be admitted at once, for example `sweep=4`."""
 CLUSTER_AFFINITY: Final = "sluice.dev/cluster-affinity"
+_LONGEST_AFFINITY: Final = 32_768
+"""Characters of its value: what has been parsed is kept, also of objects that were refused."""
 """Annotation: which clusters it requires or prefers if it is dispatched (see `admission.model.cluster_order`)."""
 TERMS: Final = (*CANNOT_BORROW, *CANNOT_PREEMPT, AFTER, AT_MOST)
 """Annotations with terms of admission (see `admission.model.terms`)."""
@@ -536,9 +538,15 @@ def _at_most(text: str) -> tuple[tuple[str, int] | None, str]:
         return None, str(error)
 
 
-@lru_cache(maxsize=10_000)
 def affinity_of(text: str) -> tuple[ClusterAffinity, str]:
     """Return the clusters that `CLUSTER_AFFINITY` names, and what is wrong with it; then it names none."""
+    if len(text) > _LONGEST_AFFINITY:
+        return ClusterAffinity(), f"must have at most {_LONGEST_AFFINITY} characters, not {len(text)}"
+    return _affinity(text)
+
+
+@lru_cache(maxsize=1000)
+def _affinity(text: str) -> tuple[ClusterAffinity, str]:
     try:
         return parse_cluster_affinity(text), ""
     except ValueError as error:

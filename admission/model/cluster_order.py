@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from typing import Literal
 
 MOST_TERMS: Final = 16
+_MOST_ITEMS: Final = 64
+"""Most names, and most labels, of a term: each read of a workload compares them with those of every cluster."""
+_SHOWN: Final = 5
+"""Most names, and most labels, of a term in a message."""
 _EXAMPLE: Final = '{"required": {"clusters": ["a", "b"]}, "preferred": [{"matchLabels": {"region": "eu"}}]}'
 
 
@@ -31,7 +35,13 @@ class ClusterTerm(NamedTuple):
         return (not self.clusters or name in self.clusters) and all(labels.get(key) == val for key, val in self.labels)
 
     def __str__(self) -> str:
-        return " with ".join(filter(None, [" or ".join(self.clusters), ",".join(map("=".join, self.labels))]))
+        return " with ".join(filter(None, [_some(self.clusters, " or "), _some([*map("=".join, self.labels)], ",")]))
+
+
+def _some(items: Sequence[str], between: str) -> str:
+    """Return the first items as text of bounded length."""
+    more = len(items) - _SHOWN
+    return between.join([*items[:_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
 class ClusterAffinity(NamedTuple):
@@ -69,6 +79,9 @@ def _term(where: str, value: object) -> ClusterTerm:
     is_text = isinstance(labels, dict) and all(isinstance(each, str) for each in labels.values())
     if not is_text or not all(names.is_qualified_name(key) and names.is_label_value(labels[key]) for key in labels):
         raise ValueError(f'{where}.matchLabels: must be an object of labels, such as {{"region": "eu"}}')
+    for field, items in ("clusters", clusters), ("matchLabels", labels):
+        if len(items) > _MOST_ITEMS:
+            raise ValueError(f"{where}.{field}: must have at most {_MOST_ITEMS} entries, not {len(items)}")
     if not (clusters or labels):
         raise ValueError(f"{where}: must name a cluster or a label")
     return ClusterTerm(tuple(dict.fromkeys(clusters)), tuple(sorted(labels.items())))

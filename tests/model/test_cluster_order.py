@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.kinds.base import affinity_of
 from admission.model.cluster_order import (
     ClusterAffinity,
     ClusterTerm,
@@ -97,6 +100,8 @@ def test_affinity_has_names_and_labels():
         ('{"required": {"clusters": ["A"]}}', "required.clusters: "),
         ('{"required": {"clusters": [{}]}}', "required.clusters: "),
         ('{"required": {"matchLabels": {"region": 1}}}', "required.matchLabels: "),
+        (json.dumps({"required": {"clusters": [f"c{i}" for i in range(65)]}}), "required.clusters: "),
+        (json.dumps({"required": {"matchLabels": {f"l{i}": "" for i in range(65)}}}), "required.matchLabels: "),
         ('{"preferred": {"clusters": ["a"]}}', "preferred: "),
         ('{"preferred": [{"clusters": ["a"]}, {"clusters": []}]}', "preferred[1]: "),
     ],
@@ -104,3 +109,17 @@ def test_affinity_has_names_and_labels():
 def test_wrong_affinity_is_refused_where_it_is_wrong(text, where):
     with pytest.raises(ValueError, match=f"^{where}".replace("[", r"\[")):
         parse_cluster_affinity(text)
+
+
+def test_affinity_of_many_clusters_has_a_short_message():
+    names = [f"cluster-{number}" for number in range(64)]
+    affinity = parse_cluster_affinity(json.dumps({"required": {"clusters": names}}))
+    _, passed = candidates(Order(), {"a": {}}, affinity, former="", since=0.0, cost=lambda _: 0.0)
+    assert passed == [
+        ("a", f"this workload requires {' or '.join(names[:5])} or 59 more"),
+    ]
+
+
+def test_very_long_affinity_is_refused_before_it_is_parsed():
+    text = json.dumps({"required": {"clusters": ["a" * 250] * 1000}})
+    assert affinity_of(text) == (ClusterAffinity(), f"must have at most 32768 characters, not {len(text)}")
