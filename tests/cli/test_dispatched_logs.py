@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 from serve_processes import NODE, job, serving
@@ -19,6 +21,25 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 
+HERE = """
+---
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: in-local}
+spec: {clusters: [local]}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: here}
+spec:
+  namespaceSelector: {}
+  resourceGroups: [{coveredResources: [cpu], flavors: [{name: in-local, resources: [{name: cpu, nominalQuota: 2}]}]}]
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: here, namespace: default}
+spec: {clusterQueue: here}
+"""
 PATH = "/apis/sluice.dev/v1/namespaces/default/workloads"
 USERS = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 
@@ -52,12 +73,13 @@ async def hub(tmp_path):
             await admin.create(f"{document['kind'].lower()}s", "", document)
         for role, user in (("view", "alice"), ("sluice-namespace-viewer", "alice"), ("sluice-namespace-viewer", "bob")):
             await admin.create("rolebindings", "default", binding(role, user))
-        await b.local("admin").create("nodes", "", NODE)
+        for each in (local, b):
+            await each.local("admin").create("nodes", "", NODE)
         url = f"sqlite:///{tmp_path / 'sluice.db'}"
         await ensure_ready(url)
         async with Store.open(url) as store:
             await store.queues.create(parse_manifest(cluster("b")), author=Author("test"))
-            for document in parse_documents(DISPATCHING, source="queues"):
+            for document in parse_documents(DISPATCHING + HERE, source="queues"):
                 await store.queues.create(parse_manifest(document.body), author=Author("test"))
         credentials = f"--cluster-credentials={tmp_path / 'credentials'}"
         replica = await stack.enter_async_context(serving(tmp_path, url, "--admission=policies", credentials))
@@ -135,3 +157,28 @@ async def test_logs_of_a_dispatched_job_are_those_of_its_own_pods_for_who_may_re
     await finished(replica, workload)
     status, text = await replica.get(f"{PATH}/{workload}/log?pod={name}", token="alice-token")
     assert (status, text) == (200, out.decode())  # its copy stays as long as it does
+
+
+@pytest.mark.costly
+async def test_logs_that_are_followed_in_the_hub_leave_the_leader_its_connections(hub):
+    replica, local, _ = hub
+    manifest = job("here", seconds=100_000)
+    manifest["metadata"]["labels"] = {"sluice.dev/queue-name": "here"}
+    await local.local("admin").create("jobs", "default", manifest)
+    (name,), workload = await pods(replica, "here", 1)
+    headers = {"Authorization": "Bearer alice-token"}
+    address = f"{PATH}/{workload}/log?pod={name}&follow=true"
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(replica.url, connector=connector, headers=headers) as session:
+        answers = await asyncio.gather(*(session.get(address) for _ in range(45)))
+        statuses = Counter(answer.status for answer in answers)
+        assert statuses == {200: 30, 429: 15}
+        await local.local("admin").create("jobs", "default", sent("later", 1))
+        await pods(replica, "later", 1)  # meanwhile
+        for answer in answers:
+            answer.close()
+        while True:  # their places are free when Sluice has seen that they have left
+            async with session.get(address) as answer:
+                if answer.status == 200:
+                    break
+            await asyncio.sleep(0.2)

@@ -73,7 +73,9 @@ _MOST_LINES, _MOST_BYTES = 200, 256 * 1024
 _STREAMS: Final = 50
 """Most logs that a user may read at the same time: a follower has one for each pod."""
 _STREAMS_OF_CLUSTER: Final = 80
-"""Most logs of a cluster that are read at the same time: fewer than the connections of a client."""
+"""Most logs of a cluster that are read at the same time: fewer than the connections of a client ..."""
+_STREAMS_AT_HOME: Final = 30
+"""... and of the cluster in which Sluice runs, whose connections the leader's watches and requests need."""
 _IDLE_SECONDS: Final = 60.0
 """Seconds without a byte after which a log that is not followed has ended, and for which a user may take none."""
 _FOLLOWED_SECONDS: Final = 86400.0
@@ -218,12 +220,11 @@ class WorkloadPods:
                         await self._check(request, _READ)
                     recheck_at = loop.time() + _RECHECK_SECONDS
                 if piece in done:
-                    if not (content := piece.result()):
-                        await response.write_eof()
+                    content, piece = piece.result(), None
+                    async with asyncio.timeout(_IDLE_SECONDS):  # also at the end: it waits until the user takes it
+                        await (response.write(content) if content else response.write_eof())
+                    if not content:
                         return
-                    piece = None
-                    async with asyncio.timeout(_IDLE_SECONDS):
-                        await response.write(content)
         finally:
             tasks = [task for task in (piece, closing) if task is not None]
             for task in tasks:
@@ -233,9 +234,10 @@ class WorkloadPods:
     @contextmanager
     def _counted(self, user: str, cluster: str) -> Iterator[None]:
         """Context manager: one log more is being read. Raises TooManyRequests."""
-        if self._of_user[user] >= _STREAMS or self._of_cluster[cluster] >= _STREAMS_OF_CLUSTER:
+        most = _STREAMS_AT_HOME if cluster == LOCAL else _STREAMS_OF_CLUSTER
+        if self._of_user[user] >= _STREAMS or self._of_cluster[cluster] >= most:
             raise TooManyRequests(
-                f"{_STREAMS} logs of a user, and {_STREAMS_OF_CLUSTER} of a cluster, can be read at the same time",
+                f"{_STREAMS} logs of a user, and {most} of the cluster {cluster}, can be read at the same time",
                 retry_after=5,
             )
         for counter, key in ((self._of_user, user), (self._of_cluster, cluster)):
