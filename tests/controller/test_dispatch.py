@@ -325,3 +325,33 @@ async def test_workload_waits_for_the_cluster_that_it_requires(hub, clusters):
     assert "region=us" in (await hub.record("three", "pending", reason="ClusterUnavailable")).message
     await hub.apply(cluster("b", labels={"region": "us"}))
     await clusters.b.job("three", runs)
+
+
+@pytest.mark.costly
+async def test_workload_that_requires_a_lost_cluster_says_so_and_follows_its_changed_annotation(hub, clusters):
+    async def require(text):
+        await hub.patch("one", {"metadata": {"annotations": {"sluice.dev/cluster-affinity": text}}})
+
+    clusters.b.cut()
+    await state(hub, "Lost", "b")
+    await hub.submit(requiring("one", '{"required": {"clusters": ["b"]}}', cpu="1"))
+    waiting = await hub.record("one", "pending", reason="ClusterUnavailable")
+    assert "this workload requires b" in waiting.message
+    await require('{"required": {"clusters": ["unknown"], "matchLabels": {"x": "y"}}}')
+
+    async def says(text):
+        async def look():
+            record = await hub.record("one", "pending")
+            return record if text in record.message else None
+
+        return await hub.eventually(look)
+
+    await says("requires unknown with x=y")
+    await require('{"required": ["c"]}')
+    await hub.record("one", "pending", reason="Misconfigured")
+    await require('{"required": {"clusters": ["c"]}}')
+    await clusters.c.job("one", runs)
+    await require('{"required": {"clusters": ["b"]}}')
+    await hub.submit(dispatched("two", cpu="1"))
+    await clusters.c.job("two", runs)
+    assert (await hub.record("one", "admitted")).admission.cluster == "c"  # where it runs, it stays
