@@ -290,6 +290,7 @@ PAGES = (
     "budgets",
     "people",
     "flavors",
+    "whatif",
     "audit",
     "cohorts/research",
     "queues/vision",

@@ -15,14 +15,17 @@ import yaml
 from ports import free_port
 
 from admission.cluster.client import Client
+from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready
+from admission.store.store import Store
 from tests.forking import Forked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from admission.store.records import WorkloadRecord
-    from admission.store.store import Store
 
 Object = dict[str, Any]
 
@@ -238,3 +241,23 @@ async def all_finished(store: Store, count: int) -> tuple[WorkloadRecord, ...]:
         if [record.state for record in records] == ["finished"] * count:
             return records
         await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def waits_recorded(folder: Path, database_url: str, *, jobs: int) -> AsyncIterator[str]:
+    """Yield the address of a Sluice under which more Jobs have run than its quota of 4 CPUs allows at a time."""
+    await ensure_ready(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
+        local = sandbox.local("admin")
+        await local.create("nodes", "", NODE)
+        async with serving(folder, database_url) as replica:
+            await replica.until_ready()
+            for number in range(jobs):
+                await local.create("jobs", "default", job(f"job-{number}", seconds=120))
+            async with Store.open(database_url) as store:
+                await all_finished(store, jobs)
+            yield replica.url

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from serve_processes import NODE, QUEUES, all_finished, job, serving, sluice
-
-from admission.model.manifests import parse_documents, parse_manifest
-from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
-from admission.store.database.migrations import ensure_ready
-from admission.store.store import Store
+from serve_processes import QUEUES, sluice, waits_recorded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,21 +26,8 @@ def database_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def recorded(tmp_path: Path, database_url: str) -> AsyncIterator[str]:
     """Address of a Sluice under which more Jobs have run than its quota of 4 CPUs allows at a time."""
-    await ensure_ready(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
-    async with Sandbox(speed=60) as sandbox:
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        local = sandbox.local("admin")
-        await local.create("nodes", "", NODE)
-        async with serving(tmp_path, database_url) as replica:
-            await replica.until_ready()
-            for number in range(JOBS):
-                await local.create("jobs", "default", job(f"job-{number}", seconds=120))
-            async with Store.open(database_url) as store:
-                await all_finished(store, JOBS)
-            yield replica.url
+    async with waits_recorded(tmp_path, database_url, jobs=JOBS) as url:
+        yield url
 
 
 async def run(url: str, *arguments: str) -> tuple[int | None, str, str]:

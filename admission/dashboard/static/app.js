@@ -20,6 +20,7 @@ import { ClusterQueuePage, LocalQueuePage } from "./pages/queue.js";
 import { Mark, SignIn } from "./pages/signin.js";
 import { TopologyPage } from "./pages/topology.js";
 import { UsageReport } from "./pages/usage.js";
+import { WhatIf } from "./pages/whatif.js";
 import { WorkloadPage } from "./pages/workload.js";
 
 // The first page is the overview; for those who may not list ClusterQueues it is "My work".
@@ -35,9 +36,10 @@ const NAVIGATION = [
   { page: "people", icon: "people", text: "Users and namespaces", needs: ({ rights }) => rights.usage && rights.pending },
   { page: "flavors", icon: "flavors", text: "Flavors and nodes", needs: ({ rights }) => rights.flavors },
   { page: "clusters", icon: "clusters", text: "Clusters", needs: ({ rights }) => rights.clusters },
+  { page: "whatif", icon: "whatif", text: "What if", needs: ({ rights }) => rights.whatIfs && rights.clusterQueues },
   { page: "audit", icon: "audit", text: "Audit", needs: ({ rights }) => rights.audit },
 ];
-const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, budgets: Budgets, people: People, flavors: Flavors, clusters: Clusters, audit: Audit };
+const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, budgets: Budgets, people: People, flavors: Flavors, clusters: Clusters, whatif: WhatIf, audit: Audit };
 
 function First() {
   const session = useSession();

@@ -116,7 +116,26 @@ export async function list(address, params, signal) {
 
 // Calls `onEvent` with each event of a watch until it ends. Rejects when the connection breaks, or what ends is no watch.
 export async function watch(address, params, onEvent, signal) {
-  const response = await send("GET", address, { params: { ...params, watch: "1", allowWatchBookmarks: "1" }, signal });
+  await readLines(await send("GET", address, { params: { ...params, watch: "1", allowWatchBookmarks: "1" }, signal }), onEvent);
+}
+
+// Sends a question and returns the answer at the end of the response; `onShare` is called with the share of the work that is done.
+export async function ask(address, body, onShare, signal) {
+  let answer = null;
+  try {
+    await readLines(await send("POST", address, { body, signal }), (line) => {
+      if (line.type === "PROGRESS") onShare(line.share);
+      else answer = line.object;
+    });
+  } catch (error) {
+    throw error instanceof ApiError ? error : broken(error);
+  }
+  if (!answer) throw new ApiError(0, "The server ended the answer before it was complete; try again.");
+  return answer;
+}
+
+// Calls `onLine` with each line of JSON of a response until it ends. Rejects with the error of a line of the type ERROR.
+async function readLines(response, onLine) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -129,7 +148,7 @@ export async function watch(address, params, onEvent, signal) {
       if (!line) continue;
       const event = JSON.parse(line);
       if (event.type === "ERROR") throw new ApiError(event.object.code, event.object.message, { reason: event.object.reason });
-      onEvent(event);
+      onLine(event);
     }
   }
 }

@@ -35,6 +35,11 @@ export function BudgetBar({ resource, hours, spent, reserved }) {
   </svg>`;
 }
 
+// Bar of a value beside its text: `share` (0 to 1) of what the bar stands for as a whole.
+export function ShareBar({ share }) {
+  return html`<svg class="quota-bar" aria-hidden="true" width="100%" height="8"><rect class="bar-track" width="100%" height="8" rx="2" /><rect class="bar-used" width=${`${100 * share}%`} height="8" rx="2" /></svg>`;
+}
+
 export const SERIES_COLORS = 8;
 const MOST_EVENTS = 50;
 

@@ -226,7 +226,7 @@ export function Dialog({ title, onClose, children, footer }) {
 const PATHS = {
   overview: "M4 5h16M4 12h10M4 19h6", me: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8Zm-7 8c0-3.3 3.1-6 7-6s7 2.7 7 6", people: "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7Zm-6 8c0-3 2.7-5 6-5s6 2 6 5M16 4.5a3.5 3.5 0 0 1 0 6.5m2 3.4c1.8.8 3 2.4 3 4.6",
   workloads: "M4 5h16v4H4zM4 12h16v4H4zM4 19h10", flavors: "M5 4h14v6H5zM5 14h14v6H5zM8 7h.01M8 17h.01", budgets: "M4 6h16v12H4zM4 10h16M8 14h3", audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h5", usage: "M4 20V10m6 10V4m6 16v-8m4 8H3", search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14Zm5-2 5 5",
-  clusters: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", close: "M6 6l12 12M18 6 6 18", sun: "M12 17a5 5 0 1 0 0-10 5 5 0 0 0 0 10Zm0-15v2m0 16v2M2 12h2m16 0h2M5 5l1.5 1.5m11 11L19 19M5 19l1.5-1.5m11-11L19 5", moon: "M20 14.5A8 8 0 0 1 9.5 4 8 8 0 1 0 20 14.5Z",
+  whatif: "M4 12h5l6-6h5M9 12l6 6h5M17 3l3 3-3 3M17 15l3 3-3 3", clusters: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", close: "M6 6l12 12M18 6 6 18", sun: "M12 17a5 5 0 1 0 0-10 5 5 0 0 0 0 10Zm0-15v2m0 16v2M2 12h2m16 0h2M5 5l1.5 1.5m11 11L19 19M5 19l1.5-1.5m11-11L19 5", moon: "M20 14.5A8 8 0 0 1 9.5 4 8 8 0 1 0 20 14.5Z",
   out: "M10 4H5v16h5M14 8l4 4-4 4M9 12h9", menu: "M4 6h16M4 12h16M4 18h16", chevron: "M9 6l6 6-6 6", link: "M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7l-1.2 1.2M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7l1.2-1.2",
 };
 

@@ -8,6 +8,9 @@ export function amount(quantity) {
   return found ? Number(found[1]) * SUFFIXES[found[2] || ""] : 0;
 }
 
+// Quantities of Kubernetes that are not negative.
+export const QUANTITY = /^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[eE][+-]?[0-9]+|[numkMGTPE])?$/;
+
 const isBytes = (resource) => /memory|storage|hugepages/.test(resource);
 
 // What is in use is never shown as 0, not even a millicore.

@@ -24,6 +24,7 @@ const REVIEWS = {
   nodes: { verb: "get", resource: "reports", name: "nodes" },
   clusters: { verb: "get", resource: "reports", name: "clusters" },
   consistency: { verb: "list", resource: "audits" },
+  whatIfs: { verb: "create", resource: "whatifs" },
   audit: { verb: "list", resource: "auditrecords" },
 };
 

@@ -1,7 +1,7 @@
 // Dialogs of changes, and those of a ClusterQueue: each change is previewed by a dry run, and needs a reason before it can be applied.
 import { ApiError, path, patch, post } from "../lib/api.js";
 import { Badge, Dialog, Empty, Failure, Free, Loading, PASSING } from "../lib/components.js";
-import { plural, resourceName } from "../lib/format.js";
+import { plural, QUANTITY, resourceName } from "../lib/format.js";
 import { workloadLink } from "../lib/router.js";
 import { html, useEffect, useState } from "../lib/ui.js";
 import { Difference } from "./history.js";
@@ -105,8 +105,6 @@ export function RollbackDialog({ address, name, version, onClose }) {
 }
 
 const FIELDS = [["nominalQuota", "Nominal"], ["borrowingLimit", "May borrow"], ["lendingLimit", "May lend"]];
-// Quantities of Kubernetes that are not negative.
-const QUANTITY = /^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[eE][+-]?[0-9]+|[numkMGTPE])?$/;
 
 export function QuotaDialog({ queue, onClose }) {
   const [groups, setGroups] = useState(() => structuredClone(queue.spec.resourceGroups || []));

@@ -30,12 +30,12 @@ const MOST_COLUMNS = 4;
 const COSTS = ["clusterqueue", "queue", "user", "namespace", "label"];
 const DAYS = 86400;
 const PAST = [["1d", "Day"], ["7d", "Week"], ["30d", "30 days"], ["90d", "90 days"], ["365d", "Year"]];
-const RELATIVE = /^(\d{1,6})([mhdw])$/;
+export const RELATIVE = /^(\d{1,6})([mhdw])$/;
 const MONTH = /^\d{4}-\d\d$/;
 const UNITS = { m: 60, h: 3600, d: DAYS, w: 7 * DAYS };
 
 // End of the report for the date in the field "To": that day is included. Other times (in links) are kept.
-function endOf(to) {
+export function endOf(to) {
   const midnight = /^\d{4}-\d\d-\d\d$/.test(to) ? Date.parse(to) : NaN;
   return Number.isFinite(midnight) && midnight < Date.parse("9999-12-31") ? new Date(midnight + DAYS * 1000).toISOString().slice(0, 10) : to;
 }

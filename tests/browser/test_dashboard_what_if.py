@@ -1,0 +1,132 @@
+"""The page "What if" in a real browser: the answer of a real `sluice serve`, Cancel, and what is said about faults."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from admission.api.application import create_app, listening
+from admission.api.errors import TooManyRequests
+from admission.api.resources.explaining_engine import NoController
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
+from tests.cli.serve_processes import QUEUES, TOKEN, waits_recorded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from pathlib import Path
+
+    from dashboard_people import Person
+
+    from admission.api.resources.what_if import WhatIf
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
+
+JOBS = 12
+
+
+@asynccontextmanager
+async def what_if_page(browser: Browser, address: str) -> AsyncIterator[Page]:
+    """Open the page by its link, as admin."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
+    assert (await context.request.post(f"{address}/login", data={"token": TOKEN})).ok
+    page = await context.new_page()
+    await page.goto(f"{address}/ui/")
+    await page.get_by_role("link", name="What if").click()
+    yield page
+    await context.close()
+
+
+@asynccontextmanager
+async def api(path: Path, what_if: WhatIf | None) -> AsyncIterator[str]:
+    url = f"sqlite:///{path}/sluice.db"
+    await migrate(url)
+    async with Store.open(url) as store:
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+        app = create_app(store, token=TOKEN, checks={}, controller=NoController(), what_if=what_if)
+        async with listening(app, "127.0.0.1", 0) as address:
+            yield address
+
+
+async def test_more_quota_is_replayed_beside_what_happened(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        waits_recorded(tmp_path, f"sqlite:///{tmp_path}/sluice.db", jobs=JOBS) as address,
+        what_if_page(browser, address) as page,
+    ):
+        quota = page.get_by_label("New quota")
+        await expect(quota).to_have_value("4")
+        await page.get_by_role("button", name="24 hours").click()
+        await quota.fill("100")
+        await page.get_by_role("button", name="Replay").click()
+        await expect(page.get_by_role("progressbar", name="Replayed")).to_be_visible()
+        await expect(page.get_by_role("main")).to_contain_text(f"{JOBS} workloads waited")
+        await expect(page.get_by_role("main")).to_contain_text("100 instead of 4 CPU of flavor default in cq")
+        for table, row in (("Waits and use of quota", "Nine of ten within"), ("Waits by ClusterQueue", "cq")):
+            cells = page.get_by_role("region", name=table, exact=True).get_by_role("row", name=row).get_by_role("cell")
+            texts = await cells.all_inner_texts()
+            assert texts[-1] == "0 s" != texts[-3]
+        use = page.get_by_role("region", name="Waits and use of quota").get_by_role("row", name="CPU used default")
+        _, happened, _, changed = await use.get_by_role("cell").all_inner_texts()
+        assert int(changed.removesuffix(" %")) < 10 < int(happened.removesuffix(" %"))
+        await expect(page.get_by_role("main")).to_contain_text(f"starts 100 % of {JOBS} workloads when they did")
+        await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+        found: Any = (await page.evaluate("axe.run()"))["violations"]
+        assert [[node["html"] for node in each["nodes"]] for each in found] == []
+
+
+async def test_cancel_ends_the_question(browser: Browser, tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def endless(question: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        assert question["objects"][0]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "7"
+        try:
+            while True:
+                yield {"progress": 0.5}
+                await asyncio.sleep(0.02)
+        finally:
+            ended.set()
+
+    async with api(tmp_path, endless) as address, what_if_page(browser, address) as page:
+        await page.get_by_label("New quota").fill("7")
+        await page.get_by_role("button", name="Replay").click()
+        await expect(page.get_by_text("50 % replayed")).to_be_visible()
+        await page.get_by_role("button", name="Cancel").click()
+        await ended.wait()
+        await expect(page.get_by_role("button", name="Replay")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+
+
+async def test_faults_are_one_sentence(browser: Browser, tmp_path: Path) -> None:
+    async def busy(question: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        raise TooManyRequests("busy", retry_after=1)
+        yield question
+
+    async def replay(page: Page, said: str) -> None:
+        await page.get_by_role("button", name="Replay").click()
+        await expect(page.get_by_role("alert")).to_contain_text(said)
+
+    (tmp_path / "busy").mkdir()
+    async with api(tmp_path, None) as address, what_if_page(browser, address) as page:
+        await replay(page, "This server replays nothing")
+        await page.get_by_label("New quota").fill("many")
+        await replay(page, '"many" is not an amount')
+    async with api(tmp_path / "busy", busy) as address, what_if_page(browser, address) as page:
+        await replay(page, "Another what-if question is being answered")
+        await page.get_by_label("From").fill("2999-01-01")
+        await replay(page, "From must be before to, and not in the future.")
+
+
+async def test_page_without_the_right_says_who_has_it(grace: Person) -> None:
+    page = await grace.open("whatif")
+    await expect(page.get_by_role("alert")).to_have_text(
+        "You have no right to create whatifs; the role sluice-admin has it."
+    )
+    await expect(page.get_by_role("link", name="What if")).to_have_count(0)
