@@ -136,7 +136,9 @@ def candidates(
         ranked.append(((name != former, preferred, listed, price, last), name))
     ranked.sort()
     equals = [tuple(name for _, name in each) for _, each in groupby(ranked, key=lambda each: each[0])]
-    return [Candidate(each, since + i * order.spillover if i else 0.0) for i, each in enumerate(equals)], passed
+    # Without a spillover no clock decides: that of `since`, the API server's, may be ahead of this one.
+    times = [since + i * order.spillover if i and order.spillover else 0.0 for i in range(len(equals))]
+    return list(map(Candidate, equals, times)), passed
 
 
 def open_at(found: Sequence[Candidate], now: float) -> tuple[tuple[tuple[str, ...], ...], float | None]:

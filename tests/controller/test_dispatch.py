@@ -355,3 +355,17 @@ async def test_workload_that_requires_a_lost_cluster_says_so_and_follows_its_cha
     await hub.submit(dispatched("two", cpu="1"))
     await clusters.c.job("two", runs)
     assert (await hub.record("one", "admitted")).admission.cluster == "c"  # where it runs, it stays
+
+
+async def test_evicted_workload_is_first_tried_where_it_was(hub, clusters):
+    await hub.apply(ordered(clusters=["c"]))
+    await hub.submit(dispatched("filler", cpu="2"))
+    await clusters.c.job("filler", runs)
+    await hub.submit(dispatched("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await hub.user.delete("jobs", "team-a", "filler", propagation="Background")
+    await hub.record("filler", "finished")
+    await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
+    again = await clusters.b.job("one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
+    assert again["spec"]["suspend"] is False

@@ -57,7 +57,7 @@ def test_each_cluster_is_a_candidate_once_or_passed_over_and_what_precedes_is_tr
         assert names[0] == former
     times = [each.not_before for each in found]
     assert times[:1] in ([], [0.0])
-    assert times[1:] == [1000.0 + order.spillover * i for i in range(1, len(found))]
+    assert times[1:] == [1000.0 + 60.0 * i if order.spillover else 0.0 for i in range(1, len(found))]
     assert order.by == "Spread" or all(len(each.clusters) == 1 for each in found)
     others = [name for name in names if name != former]
 
