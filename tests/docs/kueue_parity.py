@@ -36,8 +36,8 @@ _RECORDED: Final = "vectors/test_vectors_recorded.py::test_decisions_of_a_record
 _CASES: Final = "vectors/test_vectors_cases.py::test_decision_of_a_single_case_matches_the_reference"
 _METRICS: Final = "cli/test_cli_metrics.py::test_each_kueue_metric_is_documented_with_its_labels_or_as_missing"
 _DISPATCH: Final = (
-    "Jobs are [dispatched](tasks/dispatch.md), other kinds run in the cluster in which they were created; "
-    "[clusters share one quota](tasks/clusters.md)"
+    "Jobs, and other kinds with `managedBy` except TrainJobs, are [dispatched](tasks/dispatch.md); the rest runs in "
+    "the cluster in which it was created; [clusters share one quota](tasks/clusters.md)"
 )
 
 TABLES: Final = {
@@ -315,7 +315,10 @@ TABLES: Final = {
         ),
         Row("`quotaCheckStrategy`", f"{_EVENTS}test_undeclared_resources_are_rejected_or_ignored_as_configured"),
         Row("MultiKueue", _DISPATCH),
-        Row("... dispatchers, ordered spillover", "Clusters are tried in the order of their names"),
+        Row(
+            "... dispatchers, ordered spillover",
+            "controller/test_dispatch.py::test_listed_cluster_comes_first_and_others_after_the_workload_has_waited",
+        ),
     ),
     "Kinds": (
         Row("Frameworks", "controller/test_way_of_each_kind.py::test_lifecycle_of_manifest"),
