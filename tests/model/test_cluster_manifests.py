@@ -48,4 +48,6 @@ def test_local_may_have_labels_and_drain():
 def test_dispatch_is_kept_although_it_is_empty():
     spec = {"namespaceSelector": {}, "dispatch": {}}
     written = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec}
-    assert to_manifest(parse_manifest(written))["spec"]["dispatch"] == {}
+    parsed = parse_manifest(written)
+    assert parsed.spec.dispatch is not None
+    assert parse_manifest(to_manifest(parsed)) == parsed
