@@ -580,6 +580,21 @@ def test_grace_goes_on_after_a_restart():
     assert one.used_up_since("ml") is None  # hours are left
 
 
+def test_budget_that_is_deleted_and_created_again_gives_its_grace_anew():
+    strict = budget("ml", 1, action="PreemptAfter", graceSeconds=HOUR)
+    world = new_world(strict, now=at("2026-11-02T10:00"))
+    world.submit(workload("w", "a", 2))
+    assert admitted(world) == ["w"]
+    world.now += HOUR  # used up for half an hour
+    assert not world.engine.settle(world.now).evicted
+    world.engine.observe(QueueObjectDeleted("Budget", "", "ml"), now=world.now)
+    world.now += HOUR
+    world.tell(strict)
+    assert not world.engine.settle(world.now).evicted
+    world.now += HOUR
+    assert world.engine.settle(world.now).evicted
+
+
 def test_preempt_after_needs_charge_and_grace_needs_preempt_after():
     for spec, path in (
         ({"action": "PreemptAfter", "enforcement": "Reserve"}, "spec.action"),

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from admission.store.records import ClusterNumbers, HeldAmount, UnfinishedCount
 
     Key: TypeAlias = tuple[str, ...]
-    Sums: TypeAlias = Mapping[Key, int]
 
 K = TypeVar("K", bound="tuple[str, ...]")
 

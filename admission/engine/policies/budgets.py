@@ -566,6 +566,7 @@ class BudgetAccounts(AdmissionPolicy):
                 return
             if event.kind != Budget.kind or self._specs.pop(event.name, None) is None:
                 return
+            self._used_up_since.pop(event.name, None)
         elif isinstance(event, BudgetsSpent):
             self._sync()
             self._told = event
