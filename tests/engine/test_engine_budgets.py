@@ -590,6 +590,7 @@ def test_budget_that_is_deleted_and_created_again_gives_its_grace_anew():
     world.engine.observe(QueueObjectDeleted("Budget", "", "ml"), now=world.now)
     world.now += HOUR
     world.tell(strict)
+    world.engine.observe(BudgetsSpent({}, {"w": round(at("2026-11-02T10:00") * 1e6)}), now=world.now)  # by the ledger
     assert not world.engine.settle(world.now).evicted
     world.now += HOUR
     assert world.engine.settle(world.now).evicted
