@@ -99,9 +99,8 @@ class PodGroups:
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
         members = self._groups.setdefault(key, {})
-        known, version = members.get(uid), metadata["resourceVersion"]
-        # A pod that is started is seen twice: in the response, and by the watch.
-        if known is None or not (version == known.version or is_older(version, known.version)):
+        known = members.get(uid)
+        if known is None or not is_older(metadata["resourceVersion"], known.version):
             members[uid] = member_of(obj, known, key[1], conventions=self._conventions)
             self._updates.pods_changed(key)
         return True
