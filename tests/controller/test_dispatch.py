@@ -299,6 +299,8 @@ async def test_cheapest_cluster_comes_first_and_follows_the_prices(hub, clusters
         spec = {"currency": "EUR", "prices": prices}
         return {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "prices"}, "spec": spec}
 
+    await hub.submit(requiring("zero", '{"required": {"clusters": ["c"]}}', cpu="1"))
+    await clusters.c.job("zero", runs)  # c takes Jobs
     await hub.apply(book(2, 1), ordered(order="Cost", priceBook="prices"))
     await hub.submit(dispatched("one", cpu="1"))
     await clusters.c.job("one", runs)
