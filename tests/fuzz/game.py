@@ -21,7 +21,13 @@ from tests.fuzz.kind_rules import (
 )
 from tests.fuzz.observer import SUSPENDED, Observer
 from tests.fuzz.players import Players
-from tests.fuzz.pod_rules import keep_what_can_run, pods_of_drained_queues, pods_that_wait, pods_without_reason
+from tests.fuzz.pod_rules import (
+    keep_what_can_run,
+    orphans_of_jobs,
+    pods_of_drained_queues,
+    pods_that_wait,
+    pods_without_reason,
+)
 from tests.fuzz.world import CALM, NAMESPACES
 
 if TYPE_CHECKING:
@@ -181,6 +187,7 @@ async def _check_end(world: World, players: Players) -> None:
     for queue in ("a", "b", FLOOR, BY_RACK):
         await players.stop(queue, "HoldAndDrain")
     await _each_has_a_reason(world, players)
+    await _delete_orphans(world)
     await _check_restored(world, players)
     await _delete_odd(world, players)
     await players.set_up()
@@ -195,6 +202,16 @@ async def _check_end(world: World, players: Players) -> None:
 async def _delete_limits(world: World) -> None:
     for limits in world.local.list("limitranges"):
         await world.local.delete("limitranges", limits["metadata"]["namespace"], limits["metadata"]["name"])
+
+
+async def _delete_orphans(world: World) -> None:
+    """Delete pods whose Job a user deleted with orphaned pods: nobody stops them, and their quota is held until then.
+
+    The Job may be one that an operator made, and makes anew: its object then waits for the orphan to be stopped.
+    """
+    for pod in orphans_of_jobs(world.local.list("pods")):
+        with suppress(ApiError):
+            await world.local.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
 async def _check_restored(world: World, players: Players) -> None:

@@ -56,6 +56,16 @@ def pods_of_drained_queues(world: World) -> list[str]:
     ]
 
 
+def orphans_of_jobs(pods: Iterable[Object]) -> list[Object]:
+    """Return pods that were made for a Job, have no owner any more, and are not over."""
+    return [
+        pod
+        for pod in pods
+        if "batch.kubernetes.io/controller-uid" in (pod["metadata"].get("labels") or {})
+        if not _is_claimed(pod) and not _is_over(pod)
+    ]
+
+
 async def keep_what_can_run(world: World, players: Players) -> set[str]:
     """Delete controllers that may be unable to run; return the UIDs of pods and controllers that have to run.
 

@@ -16,6 +16,7 @@ from tests.fuzz.kind_documents import pods_wanted, whole
 from tests.fuzz.kinds_served import kinds_served
 from tests.fuzz.moves import games
 from tests.fuzz.observer import SUSPENDED, Observer
+from tests.fuzz.pod_rules import orphans_of_jobs
 from tests.fuzz.shrink import shrink
 from tests.fuzz.topology_documents import HOST, NODES, RACK, REQUIRED
 from tests.fuzz.topology_rules import check_placed, half_ungated, without_place
@@ -134,6 +135,18 @@ async def test_observer_detects_pods_of_other_kinds_above_quota():
         watching.cancel()
     assert observer.violation is not None
     assert "5 of 4 main cpu of cq: 3 of default/rayclusters" in observer.violation.details
+
+
+def test_running_pods_of_a_deleted_job_are_its_orphans():
+    labels = {"batch.kubernetes.io/controller-uid": "train"}
+    owned, orphan, bare = (on_the_floor("floor-000", number) for number in range(3))
+    for pod in (owned, orphan):
+        pod["metadata"]["labels"] = labels
+    for pod in (orphan, bare):
+        del pod["metadata"]["ownerReferences"]
+    ended = {**orphan, "status": {"phase": "Succeeded"}}
+    stopping = {**orphan, "metadata": {**orphan["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert orphans_of_jobs([owned, orphan, bare, ended, stopping]) == [orphan]
 
 
 def on_the_floor(node, number, *, gated=False, cpu="1"):
