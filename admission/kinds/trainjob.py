@@ -98,7 +98,7 @@ class TrainJobKind(DeclaredKind):
 
     def places(self, obj: Object) -> list[Place]:
         """Return the JobSet's pod sets. Raises Misconfigured if there is no JobSet, or an outdated one."""
-        if is_dispatched(self, obj):  # Trainer up to 2.2 runs it nevertheless (kubeflow/trainer issue 3632)
+        if is_dispatched(self, obj):  # older Trainers run it nevertheless (kubeflow/trainer issue 3632)
             raise Misconfigured(
                 "spec.managedBy: a TrainJob cannot be sent to another cluster: Kubeflow Trainer either runs it here as "
                 "well, or makes no JobSet here from which its pods could be counted; create the TrainJob in the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from admission.model.base import Model, OptionalName, QualifiedName
 from admission.model.local_times import Day
+from admission.model.resource_words import usage_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +82,12 @@ class PriceBookSpec(Model):
             if position := bisect_right(known, day.isoformat(), key=_first_day):
                 return known[position - 1]
         return None
+
+    def per_amount(self, flavor: str, resource: str, day: date) -> Fraction:
+        """Return the price of an hour of one amount: a thousandth of a core, a byte, a device; 0: it has none."""
+        found = self.price(flavor, resource, day)
+        unit = usage_unit(resource).seconds // 3600 * (1000 if resource == "cpu" else 1)
+        return Fraction(0 if found is None else found.amount) / unit
 
     @cached_property
     def _by_day(self) -> Mapping[tuple[str, str], list[Price]]:

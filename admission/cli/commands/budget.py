@@ -115,7 +115,7 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _given(number: str, resource: str, day: str, budget: Mapping[str, Any] | None = None) -> str:
+def _about(number: str, resource: str, day: str, budget: Mapping[str, Any] | None = None) -> str:
     """Return what a grant or a request is about; without the Budget, which users may not read, as hours."""
     entries = () if budget is None else budget["spec"]["resources"]
     is_money = any(each["name"] == resource and each.get("priceBook") for each in entries)
@@ -152,7 +152,7 @@ async def _ask(
         created = None
         if writing.dry_run != "client":
             created = await requests.create(document, options=writing.options)
-        details = [_given(given["hours"], resource, given["day"], budget)]
+        details = [_about(given["hours"], resource, given["day"], budget)]
         print_outcome(f"budgetrequest.sluice.dev/{name}", "created", writing, created, details=details)
 
 
@@ -174,5 +174,5 @@ async def _grant(
         document = None
         if writing.dry_run != "client":
             document = await budgets.replace(found, options=writing.options)
-        details = [_given(given["hours"], resource, given["day"], found)]
+        details = [_about(given["hours"], resource, given["day"], found)]
         print_outcome(f"budget.sluice.dev/{name}", "granted", writing, document, details=details)

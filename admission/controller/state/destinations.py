@@ -13,7 +13,6 @@ from admission.model import sentences
 from admission.model.cluster_order import ClusterAffinity, Order, candidates, open_at
 from admission.model.errors import Misconfigured
 from admission.model.queues import Cluster, ClusterQueue, PriceBook
-from admission.model.resource_words import usage_unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,9 +172,9 @@ class Destinations:
         if price is None:
             if any(each[3] != day for each in self._prices):
                 self._prices.clear()
-            found = self._books[book].spec.price(flavor, resource, day) if book in self._books else None
-            unit = usage_unit(resource).seconds // 3600 * (1000 if resource == "cpu" else 1)
-            price = self._prices[key] = 0.0 if found is None else float(found.amount) / unit
+            known = self._books.get(book)
+            price = 0.0 if known is None else float(known.spec.per_amount(flavor, resource, day))
+            self._prices[key] = price
         return price
 
 

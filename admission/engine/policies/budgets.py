@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from fractions import Fraction
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -24,10 +23,10 @@ from admission.engine.vocabulary import BUDGET_EXHAUSTED
 from admission.model.budgets import MONEY, Sum
 from admission.model.durations import format_duration
 from admission.model.queues import Budget, ClusterQueue, Cohort, PriceBook
-from admission.model.resource_words import usage_unit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from fractions import Fraction
 
     from admission.engine.clusterqueue import Held
     from admission.engine.policies.contract import EngineView, PastAdmission
@@ -124,14 +123,22 @@ class _Prices:
         day = at // _DAY
         price = self._known.get((key, day))
         if price is None:
-            flavor, resource = key
-            found = self._book.price(flavor, resource, _EPOCH + timedelta(days=day))
-            unit = usage_unit(resource).seconds // 3600 * (1000 if resource == "cpu" else 1)
-            price = Fraction(0 if found is None else found.amount) * MONEY / unit
+            price = self._book.per_amount(*key, _EPOCH + timedelta(days=day)) * MONEY
             if len(self._known) >= _MOST_CACHED:
                 self._known.clear()
             self._known[key, day] = price
         return round(price * amount)
+
+
+class _Line(NamedTuple):
+    """What one entry of `spec.resources` counts."""
+
+    resource: str
+    """The resource; empty for money, which counts all that have a price."""
+    flavors: frozenset[str]
+    """Only of these; empty: of all."""
+    prices: _Prices | None
+    """None for hours, and for money whose PriceBook does not exist, which charges nothing."""
 
 
 class _Charge(NamedTuple):
@@ -184,10 +191,10 @@ class _Account:
         self.grace = _MICROSECONDS * (_GRACE if spec.grace_seconds is None else spec.grace_seconds)
         """For how long workloads run on when the hours are used up, in microseconds."""
         self._days = spec.period.days
-        self._lines = [(each.name, frozenset(each.flavors)) for each in spec.resources]
-        self._prices = [books.get(each.price_book) for each in spec.resources]
-        """Those of the lines that charge money."""
-        self._money = [bool(each.price_book) for each in spec.resources]
+        self._lines = [
+            _Line("" if each.price_book else each.name, frozenset(each.flavors), books.get(each.price_book))
+            for each in spec.resources
+        ]
         only = spec.resources[0]
         self._only = only.name if len(spec.resources) == 1 and not only.flavors and not only.price_book else ""
         """The resource, if there is one only, in all flavors."""
@@ -233,13 +240,12 @@ class _Account:
         found = self._zeros()
         for key, amount in usage:
             flavor, resource = key
-            for number, (name, flavors) in enumerate(self._lines):
-                if flavors and flavor not in flavors:
+            for number, line in enumerate(self._lines):
+                if line.flavors and flavor not in line.flavors:
                     continue
-                if self._money[number]:
-                    prices = self._prices[number]
-                    found[number] += 0 if prices is None else prices.cost(key, amount, since)
-                elif resource == name:
+                if line.prices is not None:
+                    found[number] += line.prices.cost(key, amount, since)
+                elif resource == line.resource:
                     found[number] += amount
         return found
 
