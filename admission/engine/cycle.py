@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.backfill import WOULD_DELAY, head_of
@@ -20,7 +20,6 @@ from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
 from admission.engine.head_prediction import Reservation, reserved
 from admission.engine.order import classical, rank_of, tournament
-from admission.engine.partial import largest_that_fits
 from admission.engine.pending_item import Progress
 from admission.engine.topology.heads import PlacedHeads, targets_of
 from admission.engine.tree import add_usage, available, fits, remove_usage
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from admission.engine.preemption import MakeSearch, Search
     from admission.engine.tree import FlavorResource, Node
     from admission.engine.victims import Target
+    from admission.model.workload import PodSet
 
 
 class Cycle:
@@ -670,3 +670,31 @@ def _load(queue: ClusterQueue, node: Node, shape: Shape) -> float:
 def _flavor(assignment: Assignment) -> str:
     """Return the flavor of an assignment that has only one."""
     return next(choice.flavor for result in assignment.pod_sets for choice in result.choices.values())
+
+
+T = TypeVar("T")
+
+
+def largest_that_fits(pod_sets: Sequence[PodSet], attempt: Callable[[Sequence[int]], T | None]) -> T | None:
+    """Return the result of `attempt` for the largest pod counts for which it is not None; None if there are none.
+
+    All counts decrease together, each in proportion to its distance from `min_count`. The search is binary, as in
+    Kueue's `PodSetReducer`.
+    """
+    counts = [pod_set.count for pod_set in pod_sets]
+    deltas = [
+        pod_set.count - (pod_set.count if pod_set.min_count is None else pod_set.min_count) for pod_set in pod_sets
+    ]
+    total = sum(deltas)
+    if total == 0:
+        return None
+    best: T | None = None
+    low, high = 0, total + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = attempt([count - delta * middle // total for count, delta in zip(counts, deltas, strict=True)])
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    return best

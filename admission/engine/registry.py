@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.concurrent_admission import Movers
-from admission.engine.draining import drain
 from admission.engine.drains import Drains
 from admission.engine.events import (
     ClustersLost,
@@ -32,9 +31,9 @@ from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
 from admission.engine.policies.dependencies import DependencyFound
 from admission.engine.protection import Guard
-from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
-from admission.engine.vocabulary import REFUSED_IN_A_FLAVOR
+from admission.engine.vocabulary import CLUSTER_QUEUE_STOPPED, LOCAL_QUEUE_STOPPED, REFUSED_IN_A_FLAVOR
+from admission.model import sentences
 from admission.model.names import STOP_REASON
 from admission.model.queues import AdmissionCheck, Cluster, Cohort, Drain, LocalQueue, ResourceFlavor, Topology
 from admission.model.queues import ClusterQueue as ClusterQueueObject
@@ -590,8 +589,29 @@ class Registry:
         self.objects_changed = False
         self._local_queues_changed.clear()
         self._namespaces_changed.clear()
-        evicted = drain(self)
+        evicted = self._drain()
         self.movers.refresh()
+        return evicted
+
+    def _drain(self) -> list[Evict]:
+        """Mark workloads that hold quota of queues stopped with `HoldAndDrain` as evicting; return their evictions.
+
+        As in Kueue's KEP 1284.
+        """
+        evicted = []
+        for held in self.held.values():
+            if held.evicting:
+                continue
+            local_queue = self.local_queues.get(held.local_queue)
+            if held.queue.spec.stop_policy == "HoldAndDrain":
+                reason, key = CLUSTER_QUEUE_STOPPED, (ClusterQueueObject.kind, "", held.queue.name)
+            elif local_queue is not None and local_queue.stop_policy == "HoldAndDrain":
+                reason, key = LOCAL_QUEUE_STOPPED, (LocalQueue.kind, *held.local_queue)
+            else:
+                continue
+            text = sentences.drained(*key, self.stop_reasons.get(key, ""))
+            evicted.append(Evict(held.workload, reason, text))
+            held.evicting = True
         return evicted
 
     def _rebuild(self) -> None:
@@ -635,3 +655,44 @@ class Registry:
     def cluster_queue_spec(self, name: str) -> ClusterQueueSpec | None:
         """Return the spec of a ClusterQueue as last observed; None: it does not exist."""
         return self.forest.specs.get(name)
+
+
+_FIRST_REST: Final = 30.0
+"""Seconds from the second preemption for the same workload until the victim queues again; doubled with each further
+one."""
+_LONGEST_REST: Final = 3600.0
+"""The longest rest (s)."""
+_CALM: Final = 600.0
+"""Seconds for which a workload has held quota when it is preempted, after which earlier preemptions do not count."""
+
+
+class Rests:
+    """How often workloads were preempted for which other workload, and when their rest ends.
+
+    Sluice's own (docs/semantics.md 10): several preemptors may keep each other from being admitted, and evict the same
+    workloads again each time. Counts are lost at a restart.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[str, dict[str, int]] = {}
+        """Uid of a victim to the number of its preemptions by uid of the preemptor."""
+        self._until: dict[str, float] = {}
+
+    def preempted(self, held: Held, preemptor: str, now: float) -> None:
+        """Count a preemption at `now` (Unix time, s) of a workload that still holds its quota."""
+        uid = held.workload.uid
+        times = self._times.setdefault(uid, {})
+        if now - held.admitted_at >= _CALM:
+            times.clear()
+        times[preemptor] = again = times.get(preemptor, 0) + 1
+        if again > 1:
+            self._until[uid] = now + min(_FIRST_REST * 2.0 ** (again - 2), _LONGEST_REST)
+
+    def until(self, uid: str) -> float:
+        """Return when the last rest of a workload ends or has ended (Unix time, s); 0: it had none."""
+        return self._until.get(uid, 0.0)
+
+    def forget(self, uid: str) -> None:
+        """Forget a workload that does not queue any more."""
+        self._times.pop(uid, None)
+        self._until.pop(uid, None)

@@ -7,7 +7,7 @@ from custom_kinds import pod, served
 from grouped_kinds import pods_until, running
 from job_examples import cluster_queue, flavor, job, local_queue
 
-from admission.controller.workloads.samples import Samples
+from admission.controller.workloads.learning import Samples
 from admission.kinds import all_kinds
 
 KINDS = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admission.engine.partial import largest_that_fits
+from admission.engine.cycle import largest_that_fits
 from admission.model.workload import PodSet
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from admission.controller.decisions import block_admission
+from admission.controller.decisions import scheduler
 from admission.controller.state import workload_change
 from admission.controller.workloads import admitted, observed, scaling
 from admission.engine import vocabulary
@@ -26,15 +26,15 @@ def test_reasons_page_contains_the_generated_reference():
     )
 
 
-@pytest.mark.parametrize("module", [vocabulary, workload_change, admitted, observed, scaling, block_admission, records])
+@pytest.mark.parametrize("module", [vocabulary, workload_change, admitted, observed, scaling, scheduler, records])
 def test_each_reason_in_the_code_is_in_the_reference(module):
     words = {
         value
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str) and value.isidentifier() and value[0].isupper()
     }
-    if module is block_admission:
-        words = {block_admission.WAITING[0]}
+    if module is scheduler:
+        words = {scheduler.BEHIND_UNREADY[0]}
     unknown = words - reasons.names() - NONE_OF_A_WORKLOAD
     assert unknown == set()
 

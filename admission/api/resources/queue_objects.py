@@ -20,7 +20,7 @@ from admission.api.http.request_options import Paging, RequestedDeletion, WriteO
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import reply
 from admission.api.kinds.all_kinds import KINDS
-from admission.api.kinds.overuse import overuse_warnings
+from admission.api.kinds.fair_sharing import overuse_warnings
 from admission.api.registry import GROUP, Resource
 from admission.api.resources.impact import impact_document, impact_warnings
 from admission.api.resources.pagination import check_resource_version, list_metadata

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -15,7 +16,6 @@ from admission.api.http.request_options import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
-from admission.api.resources.largest_usage import largest
 from admission.api.resources.report_times import checked_period, covered_part, format_time, report_times, spans, step_of
 from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
@@ -24,11 +24,11 @@ from admission.model.topology import HOSTNAME
 from admission.store.audit_log import OUTAGE
 from admission.store.ledger.quota_history import LABEL, by_labels, names_local_queues, with_quota
 from admission.store.ledger.usage import QuotaKey
-from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, columns_of
+from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, UsageRow, columns_of
 from admission.store.ledger.usage_rows import LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aiohttp import web
 
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from admission.store.audit_log import Outage
     from admission.store.ledger.places import Stay
     from admission.store.ledger.quota_history import QuotaEvent
-    from admission.store.ledger.usage_reports import UsageReport, UsageRow
+    from admission.store.ledger.usage_reports import UsageReport
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.store import Store
+
 
 _DEFAULT_BY: Final = "queue"
 FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
@@ -103,7 +104,7 @@ class UsageReports:
             async def make() -> bytes:
                 series = await self._store.usage_series(read_by, start=start, end=end, step=step, where=filters)
                 parts = await self._by_labels(by, [_named(rows, levels) for _, rows in series.buckets], series.end)
-                document = _series_document(by, times, series, largest(parts, top) if top else parts)
+                document = _series_document(by, times, series, _largest(parts, top) if top else parts)
                 return encode(document | (await self._quota_over_time(filters, series) if quota else {}))
 
             names = "from", "to", "month", "quarter", "timezone"
@@ -131,7 +132,7 @@ class UsageReports:
                 capacity = await self._views.allocatable(filters.get("flavor"))
                 document["capacity"] = {name: format_amount(name, amount) for name, amount in sorted(capacity.items())}
         elif top:
-            (rows,) = largest([rows], top)
+            (rows,) = _largest([rows], top)
         document["items"] = [covered_part(row, report, times.zone) | _item(row) for row in rows]
         return reply(document)
 
@@ -420,3 +421,46 @@ def _stay(stay: Stay) -> Document:
         "from": format_time(stay.start),
         **({} if stay.end is None else {"to": format_time(stay.end), "endReason": stay.reason}),
     }
+
+
+_Group = tuple[tuple[str, str | int], ...]
+"""Fields of a row that identify its group, with their values: `(("namespace", "a"), ("resource", "cpu"))`."""
+
+
+def _largest(parts: Sequence[Sequence[UsageRow]], most: int) -> list[list[UsageRow]]:
+    """Return the rows of the `most` groups with the largest usage of each resource, summed over all intervals `parts`.
+
+    The rows of all other groups are summed up in one row for each resource and period, at the end of each interval; its
+    `others` is the number of these groups in all intervals.
+    """
+    totals: defaultdict[str | int, defaultdict[_Group, float]] = defaultdict(lambda: defaultdict(float))
+    for row in (row for part in parts for row in part):
+        totals[row.group["resource"]][_group(row)] += row.amount_seconds
+    kept = {resource: set(_first(groups, most)) for resource, groups in totals.items()}
+    left_out = {resource: len(groups) - len(kept[resource]) for resource, groups in totals.items()}
+    return [
+        [*(row for row in part if _group(row) in kept[row.group["resource"]]), *_others(part, kept, left_out)]
+        for part in parts
+    ]
+
+
+def _group(row: UsageRow) -> _Group:
+    return tuple(item for item in row.group.items() if item[0] != "period")
+
+
+def _first(groups: dict[_Group, float], most: int) -> Iterator[_Group]:
+    for group, _ in sorted(groups.items(), key=lambda item: (-item[1], item[0]))[:most]:
+        yield group
+
+
+def _others(
+    part: Sequence[UsageRow], kept: dict[str | int, set[_Group]], left_out: dict[str | int, int]
+) -> Iterator[UsageRow]:
+    sums: defaultdict[_Group, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in part:
+        if _group(row) not in kept[row.group["resource"]]:
+            seconds = sums[tuple((name, row.group[name]) for name in ("period", "resource") if name in row.group)]
+            seconds[0] += row.nominal_seconds
+            seconds[1] += row.borrowed_seconds
+    for of, (nominal, borrowed) in sorted(sums.items()):
+        yield UsageRow(dict(of), nominal, borrowed, left_out[dict(of)["resource"]])

@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +28,9 @@ from admission.cli.serve.estimates import Estimates
 from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import ReplicaMetrics
-from admission.cli.serve.notifications import AllowedReceivers
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
-from admission.cli.serve.telemetry import opened_tracing
 from admission.cli.serve.webhook_check import WebhookCheck
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
 from admission.cli.serve.what_if import WhatIfs
@@ -48,6 +46,8 @@ from admission.controller.intake.unqueued import UnqueuedObjects
 from admission.kinds.registry import holds_items
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
+from admission.notifications.notifier import Notifier
+from admission.notifications.sending import NotificationSender
 from admission.serving.logs import log_to_stderr, set_log_level
 from admission.serving.runtime import new_loop, tune, without_garbage
 from admission.store.database.connection import Location
@@ -56,7 +56,7 @@ from admission.store.store import Store
 from webhooks.gate_reconciler import registered_client_config
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from admission.cli.configuration.settings import Settings
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from admission.controller.clusters import Join
     from admission.controller.intake.namespace_queues import Naming
     from admission.kinds import Kinds
-    from admission.notifications.notifier import Notifier
     from admission.serving.tracing import Tracing
+
 
 log = logging.getLogger(__name__)
 
@@ -427,3 +427,36 @@ def _first_sluice_error(errors: BaseExceptionGroup[BaseException]) -> SluiceErro
         if isinstance(found, SluiceError):
             return found
     return None
+
+
+def opened_tracing(settings: Settings) -> Tracing | None:
+    """Return the tracing, which the caller closes; None if it is disabled.
+
+    Raises InvalidSettings if the packages of the extra `otel` are not installed.
+    """
+    if not settings.opentelemetry:
+        return None
+    try:
+        from admission.serving.tracing import Tracing
+    except ImportError as error:
+        raise InvalidSettings(
+            f"opentelemetry is on, but its packages are missing ({error}): pip install 'sluice[otel]'"
+        ) from error
+    return Tracing()
+
+
+class AllowedReceivers:
+    """The allowed receivers, which can change while `serve` runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._allowed = settings.notifications.allowed()
+
+    def use(self, settings: Settings) -> None:
+        """Use the receivers of changed settings from now on."""
+        self._allowed = settings.notifications.allowed()
+
+    @asynccontextmanager
+    async def opened(self, store: Store) -> AsyncIterator[Notifier]:
+        """Open a notifier; its connections are closed at the end of the block."""
+        async with NotificationSender.open(lambda: self._allowed) as sender:
+            yield Notifier(store, lambda: self._allowed, sender, clock=store.now)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from admission.controller.decisions.block_admission import WAITING, one_at_a_time
 from admission.controller.state.tracked import StartPatch
 from admission.controller.state.workload_change import WorkloadChange
 from admission.controller.workloads.scaling import may_take_over
@@ -21,6 +21,7 @@ from admission.controller.workloads.triggers import (
 )
 from admission.engine.events import WorkloadGone
 from admission.engine.vocabulary import PENDING_EVALUATION, SLICE_REPLACED
+from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import State
 
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.triggers import Trigger
+    from admission.engine import Engine
     from admission.engine.events import Admit, Decisions, Park
+
 
 REASONS_INTERVAL = 1.0
 """Seconds at most until new reasons for waiting are committed, if no other commit includes them earlier."""
@@ -152,7 +155,7 @@ class Scheduler:
 
     def _store_reasons(self) -> None:
         """Store the reasons for waiting that have changed."""
-        untried = WAITING if self._one_at_a_time else None
+        untried = BEHIND_UNREADY if self._one_at_a_time else None
         now = self._reconcilers[0].state.now
         for park in self._engine.reasons(REASONS_PER_ROUND, isolated=self._isolated):
             if park.workload.replaces:
@@ -176,3 +179,26 @@ class Scheduler:
         reconciler, tracked = self._find(park.workload.replaces)
         if tracked is not None and tracked.larger == park.workload:
             reconciler.handle(tracked, LargerReasonChanged(park.reason, park.message))
+
+
+BEHIND_UNREADY = "WaitingForPodsReady", sentences.BEHIND_UNREADY
+"""Reason and message of pending workloads that were not tried because of it."""
+
+
+def one_at_a_time(engine: Engine, *, now: float, blocked: bool) -> Decisions:
+    """Run cycles as `Engine.settle` does, but keep at most one admission, and none if `blocked`. Evictions are kept.
+
+    This is Kueue's `waitForPodsReady.blockAdmission`. `blocked`: pods of an admitted workload are not ready. A workload
+    that never becomes ready blocks all others until its timeout, so that a timeout is required. The replacement of a
+    slice is undone together with its admission.
+    """
+    decisions = engine.settle(now, until_admitted=True)
+    admitted = () if blocked else decisions.admitted[:1]
+    early = decisions.admitted[len(admitted) :]
+    for admit in reversed(early):
+        engine.forget(admit)
+    undone = {admit.workload.uid for admit in early}
+    evicted = tuple(
+        evict for evict in decisions.evicted if evict.reason != SLICE_REPLACED or evict.preemptor not in undone
+    )
+    return replace(decisions, admitted=admitted, evicted=evicted)

@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.tracked import is_older
+from admission.controller.workloads.learning import Samples
 from admission.controller.workloads.observed import arrival
-from admission.controller.workloads.samples import Samples
 from admission.controller.workloads.transition import transition
 from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen, RequestsMeasured
 from admission.kinds.base import POD_OWNER
