@@ -52,6 +52,12 @@ _URGENT = {
     "a whole rack each, for two pod sets": ((16, _RACK, ""), (16, _RACK, "")),
     "half a block each, for two pod sets": ((320, _BLOCK, ""), (320, _BLOCK, "")),
     "64 nodes anywhere and a rack": ((64, _ANYWHERE, ""), (16, _RACK, "")),
+    "a rack and 64 nodes anywhere": ((16, _RACK, ""), (64, _ANYWHERE, "")),
+    "a rack and half a block": ((16, _RACK, ""), (320, _BLOCK, "")),
+    "a rack each, for two leaders and their workers": tuple(
+        (pods, _RACK, group) for group in ("a", "b") for pods in (1, 15)
+    ),
+    "half a block, for a leader and workers, and a rack": ((1, _BLOCK, "a"), (319, _BLOCK, "a"), (16, _RACK, "")),
 }
 """The pod sets of each: pods, topology, and the group of a leader with its workers."""
 

@@ -250,8 +250,9 @@ def test_pod_sets_fit_without_some_workloads_as_if_placed_one_after_the_other(no
     _check_trial(nodes, questions, asked, rules, moves)
 
 
-def _alike(number: int, where: TopologyRequest | None) -> Question:
-    return Question(number, requests_of({"cpu": 1000}), where, PodRules())
+def _alike(number: int, where: TopologyRequest | None, leader: int = 0) -> Question:
+    led_by = requests_of({"cpu": leader}) if leader else None
+    return Question(number, requests_of({"cpu": 1000}), where, PodRules(), led_by)
 
 
 anywhere = TopologyRequest(unconstrained=True)
@@ -270,12 +271,19 @@ in_one_domain = st.sampled_from([TopologyRequest(required=level) for level in ("
         ]
     ),
     st.lists(st.builds(_alike, st.integers(1, 4), st.just(anywhere)), min_size=2, max_size=6),
-    st.lists(st.builds(_alike, st.integers(1, 5), st.just(anywhere) | in_one_domain), min_size=2, max_size=3),
+    st.builds(_alike, st.integers(1, 5), st.just(anywhere) | in_one_domain, st.sampled_from((0, 0, 1000, 2000))),
+    st.lists(
+        st.builds(_alike, st.integers(1, 5), st.just(anywhere) | in_one_domain, st.sampled_from((0, 0, 0, 1000))),
+        max_size=2,
+    ),
+    st.integers(1, 2),
     st.lists(st.integers(0, 5), min_size=3, max_size=9),
 )
 def test_pods_that_are_alike_fit_without_some_workloads_as_if_placed_one_after_the_other(
-    nodes, questions, asked, moves
+    nodes, questions, one, others, times, moves
 ):
+    asked = [one] * times + others
+    assume(len(asked) > 1)
     _check_trial(nodes, questions, asked, Rules(), moves)
 
 

@@ -6,7 +6,6 @@ A target changes few nodes: how much fits is followed from these to the domains 
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import islice
 from sys import maxsize
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -93,13 +92,53 @@ class Room:
     def is_apart_from(self, before: Sequence[Room]) -> bool:
         """Whether it certainly has room, wherever those that are placed before it are.
 
-        Each of these takes one domain that is not above the level that decides here: they cannot touch all that have
-        room.
+        Each of these takes one domain of its own level: they cannot touch all that have room.
         """
-        if self.deciding < 0 or any(room.deciding < self.deciding for room in before):
+        level = min(room.deciding for room in (self, *before))
+        if level < 0:
             return False
-        have = filter(self._leads, self._sufficient) if self._leader else iter(self._sufficient)
-        return sum(1 for _ in islice(have, len(before) + 1)) > len(before)
+        number = sum(room.wanted for room in before) if all(map(self.is_like, before)) else maxsize
+        domains, slices = self._tree.domains, self._slices
+        touched: set[int] = set()
+        for top in filter(self._leads, self._sufficient) if self._leader else self._sufficient:
+            if slices[top] - number >= self.wanted:
+                return True
+            touched.add(_above(domains[top], self.deciding - level))
+            if len(touched) > len(before):
+                return True
+        return len(touched - before[0].choices(level, touched)) >= len(before)
+
+    def choices(self, level: int, domains: set[int]) -> set[int]:
+        """Return in which of these domains of a level Kueue may place the pods, before it places any others."""
+        if level < self.deciding:
+            return {_above(self._tree.domains[top], self.deciding - level) for top in self._sufficient}
+        return {top for top in domains & self._sufficient if self._counts.scores or not self._is_behind(top)}
+
+    def _is_behind(self, top: int) -> bool:
+        """Whether another domain that has room for all pods is smaller, so that Kueue chooses that one."""
+        slices = self._slices
+        smaller = (other for other in self._sufficient if slices[other] < slices[top])
+        if not self._leader:
+            return next(smaller, None) is not None
+        beside = self._counts.slices_beside
+        return not self._leads(top) or any(self._leads(other) and beside[other] < beside[top] for other in smaller)
+
+    def fills_domains(self) -> bool:
+        """Whether no domain has room for the pods twice."""
+        return self._plain and all(self._slices[top] < 2 * self.wanted for top in self._sufficient)
+
+    def may_be_in(self, top: int) -> bool:
+        """Whether Kueue may choose a domain of the level that decides, if the pods are placed before all others."""
+        if top not in self._sufficient:
+            return False
+        slices = self._slices
+        smaller = (other for other in self._sufficient if slices[other] < slices[top])
+        if self._counts.scores:
+            return True
+        if not self._leader:
+            return next(smaller, None) is None
+        beside = self._counts.slices_beside
+        return self._leads(top) and not any(self._leads(other) and beside[other] < beside[top] for other in smaller)
 
     def is_like(self, other: Room) -> bool:
         """Whether pods of both are alike, and each is known to leave room for one less where it is."""
@@ -342,10 +381,11 @@ class Trial:
         rooms = [room for _, room in self._rooms]
         if len({flavor for flavor, _ in self._rooms}) > 1:
             return None
-        if all(room.is_apart_from(rooms[:at]) for at, room in enumerate(rooms)):
+        if all(room.is_apart_from(rooms[:at]) for at, room in enumerate(rooms) if at):
             return True
         if not all(room.is_like(rooms[0]) for room in rooms):
-            return None
+            # The same room for several groups, and not in as many domains as there are groups.
+            return False if len({*rooms}) == 1 and rooms[0].deciding >= 0 and rooms[0].fills_domains() else None
         *before, last = rooms
         number = sum(room.wanted for room in before)
         in_domains = before if last.deciding < 0 else rooms  # those that each take one domain, behind `first`
