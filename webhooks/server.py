@@ -87,15 +87,14 @@ async def answering(
     ssl_context: SSLContext,
     times: ReviewTimes | None = None,
     report: SelfReport | None = None,
-    limits: ConnectionLimits | None = None,
     ending: asyncio.Event | None = None,
     tracing: Tracing | None = None,
 ) -> AsyncIterator[None]:
-    """Serve `create_app` on listening sockets for the duration of the block; `limits` defaults to `webhook_limits`.
+    """Serve `create_app` on listening sockets for the duration of the block.
 
     Once `ending` is set, each response closes its connection, so that the client connects to another replica.
     """
-    connections = Connections(limits or webhook_limits())
+    connections = Connections(webhook_limits())
     app = create_app(reviewer, times, report=report, tracing=tracing)
     if ending is not None:
         app.middlewares.append(_closing(ending))

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 from admission.model.kind_names import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from admission.model.kind_names import KindNames
     from admission.model.queues import QueueObject
 
@@ -144,7 +142,7 @@ SUBRESOURCES: Final = (
 """All subresources; their handlers are in `admission.api.application`."""
 
 
-def by_name(name: str, resources: Iterable[Resource] = RESOURCES) -> Resource | None:
+def by_name(name: str) -> Resource | None:
     """Return the resource with that plural, singular or short name, in any case; None if there is none."""
     wanted = name.lower()
-    return next((resource for resource in resources if wanted in resource.names), None)
+    return next((resource for resource in RESOURCES if wanted in resource.names), None)

@@ -46,15 +46,15 @@ def _values(level: Mapping[str, Any], number: int) -> list[str]:
     return [f"{prefix}{root}{suffix}" for root in own["roots"]]
 
 
-def topology_document(assignment: TopologyAssignment, *, by_prefix: bool = True) -> dict[str, Any]:
+def topology_document(assignment: TopologyAssignment) -> dict[str, Any]:
     """Return the document of an assignment.
 
-    `by_prefix`: hostnames with a common prefix form a part of their own, if that makes the document no longer.
+    Hostnames with a common prefix form a part of their own, if that makes the document no longer.
     """
     domains = assignment.domains
     levels = list(assignment.levels)
     whole = {"levels": levels, "slices": list(map(_slice, _bounded([domains]))) if domains else []}
-    if not by_prefix or assignment.levels[-1] != HOSTNAME or len(domains) < 2:
+    if assignment.levels[-1] != HOSTNAME or len(domains) < 2:
         return whole
     parts = list(_bounded(_by_prefix(domains)))
     if len(parts) < 2:

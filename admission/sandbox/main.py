@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _USERS = {**DEFAULT_USERS, "sluice-token": User("sluice", "6", (MASTERS, AUTHENTICATED))}
 
 
-def simulated_node(name: str, *, cpu: str = "10", memory: str = "64Gi", pods: str = "110") -> Object:
-    """Return a node for the simulated kubelet; the quantities are its capacity."""
+def simulated_node(name: str, *, cpu: str = "10") -> Object:
+    """Return a node for the simulated kubelet, with 64 GiB and room for 110 pods."""
     return {
         "metadata": {
             "name": name,
             "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "kwok"},
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
-        "status": {"capacity": {"cpu": cpu, "memory": memory, "pods": pods}},
+        "status": {"capacity": {"cpu": cpu, "memory": "64Gi", "pods": "110"}},
     }
 
 

@@ -94,12 +94,6 @@ def natural(amounts: Mapping[str, Any]) -> dict[str, float]:
     return {resource: float(parse_quantity(value)) for resource, value in amounts.items()}
 
 
-def nano_quantity(value: float) -> str:
-    """Format a number as a quantity, rounded down to a nano-unit."""
-    nano = math.floor(value * 1e9)
-    return f"{nano}n" if nano % 1_000_000_000 else str(nano // 1_000_000_000)
-
-
 _DURATION = re.compile(r"([0-9.]+)(ns|us|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 

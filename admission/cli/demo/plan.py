@@ -123,13 +123,13 @@ _TEAMS: Final = (
 )
 
 
-def three_teams(*, jobs: int = 1000, nodes: int = 100, speed: float = 60.0, seed: int = 1) -> ScenePlan:
+def three_teams(*, jobs: int = 1000, nodes: int = 100, speed: float = 60.0) -> ScenePlan:
     """Return the plan: three teams that share `nodes` nodes of 10 CPUs, and `jobs` Jobs of 10 pods that arrive at once.
 
     The sizes are those of the scalability test by which batch queues are usually compared: 2 CPUs and 2 GiB per pod,
-    and run times of 3 minutes plus up to 50 %, drawn for each Job with `seed`.
+    and run times of 3 minutes plus up to 50 %, drawn for each Job.
     """
-    chance = random.Random(seed)
+    chance = random.Random(1)
     pod = {"cpu": 2_000, "memory": 2 * _GIB}
     owners = [name for name, *_, share in _TEAMS for _ in range(round(jobs * share))]
     owners = (owners + [_TEAMS[-1][0]] * jobs)[:jobs]

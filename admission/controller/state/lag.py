@@ -10,7 +10,7 @@ from prometheus_client import Histogram
 from admission.serving.metrics import LATENCY_BUCKETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from admission.cluster.client import Object
     from admission.cluster.informer import Change, Informer
@@ -24,10 +24,8 @@ _MAX_AWAITED: Final = 1000
 class WatchLag:
     """Histogram of the watch lag, measured on the objects that Sluice patches, as watch events carry no timestamp."""
 
-    def __init__(
-        self, kinds: Kinds, informers: Mapping[Kind, Informer], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`informers`: the running informers by kind, which may change. `clock`: returns monotonic time in seconds."""
+    def __init__(self, kinds: Kinds, informers: Mapping[Kind, Informer]) -> None:
+        """`informers`: the running informers by kind, which may change."""
         self.histogram = Histogram(
             "sluice_informer_lag_seconds",
             "Time from the API server's answer to a patch until the watch delivers the change.",
@@ -36,7 +34,6 @@ class WatchLag:
         )
         self._kinds = kinds
         self._informers = informers
-        self._clock = clock
         self._awaited: dict[tuple[Kind, str], tuple[str, float]] = {}
         """resourceVersion in the response and time of the response, by kind and key (`namespace/name`)."""
 
@@ -50,7 +47,7 @@ class WatchLag:
         if self._informers[kind].has_seen(key, version):
             self.histogram.observe(0.0)
         elif len(self._awaited) < _MAX_AWAITED:
-            self._awaited[kind, key] = version, self._clock()
+            self._awaited[kind, key] = version, time.monotonic()
 
     def changes_delivered(self, kind: Kind, changes: list[Change]) -> None:
         """Process changes that the watch of a kind has delivered."""
@@ -61,6 +58,6 @@ class WatchLag:
             awaited = self._awaited.get((kind, change.key))
             if awaited is not None and informer.has_seen(change.key, awaited[0]):
                 del self._awaited[kind, change.key]
-                self.histogram.observe(self._clock() - awaited[1])
+                self.histogram.observe(time.monotonic() - awaited[1])
             elif change.type == "DELETED":
                 self._awaited.pop((kind, change.key), None)

@@ -12,9 +12,9 @@ Object = dict[str, Any]
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-def random_suffix(length: int = 5) -> str:
+def random_suffix() -> str:
     """Return a suffix for `generateName`."""
-    return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(length))
+    return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
 
 
 def labels_of(obj: Object) -> dict[str, str]:

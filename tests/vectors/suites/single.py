@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from admission.engine import (
@@ -22,7 +23,6 @@ from admission.simulate.scenario import (
     Case,
     admission_document,
     key_of,
-    nano_quantity,
     natural,
     queue_objects,
     seconds,
@@ -226,8 +226,8 @@ class Single:
         for (_, name), entry in sorted(usage.entries().items()):
             penalty = entry.penalty()
             result[name] = {
-                "consumed": {resource: nano_quantity(value) for resource, value in entry.consumed.items()} or None,
-                "pendingPenalty": {resource: nano_quantity(value) for resource, value in penalty.items()} or None,
+                "consumed": {resource: _nano_quantity(value) for resource, value in entry.consumed.items()} or None,
+                "pendingPenalty": {resource: _nano_quantity(value) for resource, value in penalty.items()} or None,
             }
         return result
 
@@ -235,3 +235,9 @@ class Single:
 def schedule(document: Case) -> Case:
     """Return the decisions of a case."""
     return Single(document).play()
+
+
+def _nano_quantity(value: float) -> str:
+    """Format a number as a quantity, rounded down to a nano-unit."""
+    nano = math.floor(value * 1e9)
+    return f"{nano}n" if nano % 1_000_000_000 else str(nano // 1_000_000_000)
