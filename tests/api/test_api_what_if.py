@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     ("body", "status", "text"),
     [
         ({"from": "x"}, 400, 'from: "x" is not a time'),
-        ({"from": "1h", "to": "2h"}, 400, "from must be before to"),
+        ({"from": "1h", "to": "2h"}, 400, "must be before to"),
         ({"from": "500d"}, 400, "at most 400 days"),
+        ({"month": "2026-01", "from": "1h"}, 400, "month, quarter: give one of these two"),
         ({"form": "1h"}, 400, "form: there is no such field"),
         ({"objects": [1]}, 400, "objects: must be a list of queue objects"),
         ({"objects": [{"kind": "Pod", "apiVersion": "v1"}]}, 422, "objects[0]"),

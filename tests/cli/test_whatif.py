@@ -50,7 +50,7 @@ async def test_replay_agrees_with_the_ledger_and_more_quota_shortens_waits(recor
     (use,) = answer["happened"]["resources"]
     assert use["usedSeconds"] <= use["quotaSeconds"]
 
-    code, table, errors = await run(recorded, "--from", "1h", "--by", "user")
+    code, table, errors = await run(recorded, "--quarter", "this", "--by", "user")
     assert code == 0, errors
     assert f"{JOBS} workloads waited" in table
     code, needed, errors = await run(recorded, "--from", "1h", "--more", "cpu", "--until", "p90=1s")

@@ -1174,8 +1174,14 @@ class WhatIfQuestion(Model):
 
     from_: str = Field(default="30d", alias="from")
     """Start of the period: a time, a date, or a duration before now."""
-    to: str = "0m"
-    """End of the period, in the same form."""
+    to: str = ""
+    """End of the period, in the same form; empty: now."""
+    month: str = ""
+    """Instead of from and to: a month of the calendar, as 2026-10; this or last."""
+    quarter: str = ""
+    """Instead of from and to: a quarter of the calendar, as 2026-Q3; this or last."""
+    timezone: str = ""
+    """Zone of dates, month and quarter, as Europe/Berlin; empty: UTC."""
     objects: tuple[Mapping[str, Any], ...] = ()
     """Queue objects that take the place of those that there were; all others are as they were."""
     goal: WhatIfGoal | None = None

@@ -46,7 +46,7 @@ class CostReports:
     async def get(self, request: web.Request) -> web.Response:
         """Return the report, of a namespace if it is in the path. Raises BadRequest and UnknownObject."""
         book = await self._book(request.query.get("book", ""))
-        times = report_times(request, self._store.reports.now())
+        times = report_times(request.query, self._store.reports.now())
         by, report, rows = await self._reports.days(request, times, "namespace")
         head: Document = {"kind": COST_REPORT, "apiVersion": API_VERSION, "metadata": {}}
         head |= {"book": "", "currency": "", "provider": ""} if book is None else {

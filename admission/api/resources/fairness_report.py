@@ -23,7 +23,7 @@ class FairnessReports:
     async def get(self, request: web.Request) -> web.Response:
         """Return the report of the time in the query, of `cohort` if it is given. Raises BadRequest."""
         now, cohort = self._store.reports.now(), request.query.get("cohort", "")
-        times = report_times(request, now)
+        times = report_times(request.query, now)
         found = await self._store.fairness(start=times.start, end=min(times.end, now))
         members = {name for (name, _), share in found.shares.items() if not cohort or share.cohort == cohort}
         items = [

@@ -16,7 +16,7 @@ from admission.store.ledger.quota_history import Span
 from admission.store.ledger.rollup import HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import tzinfo
 
     from aiohttp import web
@@ -51,9 +51,8 @@ class ReportTimes:
         return {**found, "calendarPeriod": self.calendar.name, "partial": (start, end) != whole}
 
 
-def report_times(request: web.Request, now: float) -> ReportTimes:
-    """Return the time that a report is about. Raises BadRequest."""
-    query = request.query
+def report_times(query: Mapping[str, str], now: float) -> ReportTimes:
+    """Return the time that a report is about; `query`: the parameters of the request. Raises BadRequest."""
     zone = time_zone(query.get("timezone", ""))
     month, quarter = query.get("month", ""), query.get("quarter", "")
     if month or quarter:

@@ -89,7 +89,7 @@ class UsageReports:
         by = _groupings(request.query.getall("by", []))
         levels = await self._levels(by)
         read_by = [levels.get(name, name) for name in _without_labels(by)]
-        times = report_times(request, now)
+        times = report_times(request.query, now)
         top, quota = _top(request), _wants_quota(request, by)
         start, end, period = (
             times.start,

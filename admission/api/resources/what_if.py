@@ -11,8 +11,8 @@ from aiohttp import web
 
 from admission.api.errors import ApiError, BadRequest, UnknownObject
 from admission.api.http.bodies import read_document
-from admission.api.http.request_options import instant
 from admission.api.registry import API_VERSION, WHAT_IFS
+from admission.api.resources.report_times import report_times
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
 
@@ -28,7 +28,8 @@ Raises ApiError and InvalidObject.
 
 _MOST_SECONDS: Final = 400 * 86400
 """Longest period that is replayed."""
-_FIELDS: Final = {"apiVersion", "kind", "metadata", "from", "to", "objects", "goal"}
+_TIMES: Final = ("from", "to", "month", "quarter", "timezone")
+_FIELDS: Final = {"apiVersion", "kind", "metadata", *_TIMES, "objects", "goal"}
 _GOAL: Final[dict[str, tuple[type, ...]]] = {
     "clusterQueue": (str,), "flavor": (str,), "resource": (str,), "p90Seconds": (int, float),
 }  # fmt: skip
@@ -67,10 +68,8 @@ class WhatIfs:
         for field in body.keys() - _FIELDS:
             raise BadRequest(f"{field}: there is no such field; fields are {', '.join(sorted(_FIELDS))}")
         now = self._now()
-        start, end = (
-            instant(_text(body, field, default), now, field=field) for field, default in (("from", "30d"), ("to", "0m"))
-        )
-        end = min(end, now)
+        times = report_times({field: _text(body, field) for field in _TIMES}, now)
+        start, end = times.start, min(times.end, now)
         if start >= end:
             raise BadRequest("from must be before to, and not in the future")
         if end - start > _MOST_SECONDS:
@@ -84,10 +83,10 @@ class WhatIfs:
         return {"start": start, "end": end, "objects": objects, "goal": _goal(body), "namespaces": namespaces}
 
 
-def _text(body: Document, field: str, default: str) -> str:
-    value = body.get(field) or default
+def _text(body: Document, field: str) -> str:
+    value = body.get(field) or ""
     if not isinstance(value, str):
-        raise BadRequest(f"{field}: must be a string, a time or a duration")
+        raise BadRequest(f"{field}: must be a string, as in the parameters of reports")
     return value
 
 

@@ -14,6 +14,7 @@ import click
 from admission.apimachinery.tables import spoken
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.groups import CommandGroup
+from admission.cli.arguments.times import time_options
 from admission.cli.errors import CommandError
 from admission.cli.output.costs import cost_rows, write_focus
 from admission.cli.output.printing import output_option, print_line, serialized
@@ -34,6 +35,7 @@ from admission.cli.output.usage_tables import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from admission.cli.arguments.times import TimeRange
     from admission.client.transport import Document
 
 _GROUPINGS: Final = (
@@ -82,29 +84,7 @@ def report() -> None:
     help="Show the N groups that used most of each resource, and the sum of the others.",
 )
 @click.option("--period", type=click.Choice(["day", "month"]), help="Group by time as well, from midnight.")
-@click.option(
-    "--from",
-    "start",
-    default="",
-    metavar="TIME",
-    show_default="30d",
-    help="Start: a time, a date, or a duration before now.",
-)
-@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
-@click.option(
-    "--month", default="", metavar="MONTH", help="A calendar month, instead of --from: 2026-10, this or last."
-)
-@click.option(
-    "--quarter", default="", metavar="QUARTER", help="A calendar quarter, instead of --from: 2026-Q4, this or last."
-)
-@click.option(
-    "--timezone",
-    default="",
-    envvar="TZ",
-    metavar="ZONE",
-    show_default="that of $TZ, else UTC",
-    help="Time zone of months, quarters, days and dates, such as Europe/Berlin.",
-)
+@time_options(start="30d")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
 @click.option("--mine", is_flag=True, help="Only workloads that you submitted, in all namespaces.")
 @click.option(
@@ -134,11 +114,7 @@ def usage(
     quota: bool,
     top: int | None,
     period: str | None,
-    start: str,
-    end: str,
-    month: str,
-    quarter: str,
-    timezone: str,
+    times: TimeRange,
     namespace: str,
     mine: bool,
     output: str,
@@ -169,18 +145,10 @@ def usage(
       sluice report usage --quota --by namespace --month last
       sluice report usage --quota --by label:cost-center --quarter last -o csv
     """
-    if sum((bool(month), bool(quarter), bool(start or end))) > 1:
-        raise click.UsageError("use only one of --month, --quarter, and --from with --to")
-    # Whoever names no day needs no time zone, and must not be bothered with what $TZ may be.
-    zoned = month or quarter or period or "-" in start + end
     params = [
         ("by", groupings),
         ("period", period or ""),
-        ("month", month),
-        ("quarter", quarter),
-        ("from", "" if month or quarter else start or "30d"),
-        ("to", end),
-        ("timezone", timezone.removeprefix(":") if zoned else ""),  # POSIX allows TZ=:Europe/Berlin
+        *times.params(),
         ("top", str(top or "")),
         ("quota", "true" if quota else ""),
     ]
@@ -211,9 +179,7 @@ def usage(
     metavar="NAME,...",
     help="Group by one or several of: queue, clusterqueue, user, namespace, or label:KEY.",
 )
-@click.option("--month", default="", metavar="MONTH", help="A month: 2026-10, this or last.  [default: last]")
-@click.option("--quarter", default="", metavar="QUARTER", help="A quarter instead: 2026-Q4, this or last.")
-@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone in which days begin.")
+@time_options(month="last", days=True)
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
 @click.option(
     "-o",
@@ -228,9 +194,7 @@ def cost(
     *,
     book: str,
     groupings: str,
-    month: str,
-    quarter: str,
-    timezone: str,
+    times: TimeRange,
     namespace: str,
     output: str,
     connection: ApiConnection,
@@ -245,10 +209,7 @@ def cost(
       sluice report cost --by namespace --month last -o csv
       sluice report cost --by label:cost-center --quarter last -o focus
     """
-    if month and quarter:
-        raise click.UsageError("use only one of --month and --quarter")
-    params = [("book", book), ("by", groupings), ("month", "" if quarter else month or "last"), ("quarter", quarter),
-              ("timezone", timezone)]  # fmt: skip
+    params = [("book", book), ("by", groupings), *times.params()]
 
     async def ask() -> Document:
         from admission.client.transport import PREFIX
@@ -283,20 +244,7 @@ def cost(
 
 
 @report.command()
-@click.option(
-    "--from",
-    "start",
-    default="",
-    metavar="TIME",
-    show_default="30d",
-    help="Start: a time, a date, or a duration before now.",
-)
-@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
-@click.option(
-    "--month", default="", metavar="MONTH", help="A calendar month, instead of --from: 2026-10, this or last."
-)
-@click.option("--quarter", default="", metavar="QUARTER", help="A quarter, instead of --from: 2026-Q4, this or last.")
-@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone of months and dates.")
+@time_options(start="30d")
 @click.option("--cohort", default="", metavar="NAME", help="Only ClusterQueues in this Cohort.")
 @click.option("--resource", default="", metavar="NAME", help="Only this resource, for example nvidia.com/gpu.")
 @click.option("--loans", is_flag=True, help="Who lent to whom: a row for each lender, a column for each borrower.")
@@ -311,11 +259,7 @@ def cost(
 @connection_options
 def fairness(
     *,
-    start: str,
-    end: str,
-    month: str,
-    quarter: str,
-    timezone: str,
+    times: TimeRange,
     cohort: str,
     resource: str,
     loans: bool,
@@ -334,10 +278,7 @@ def fairness(
       sluice report fairness --loans --month last
       sluice report fairness --quarter last -o csv
     """
-    if sum((bool(month), bool(quarter), bool(start or end))) > 1:
-        raise click.UsageError("use only one of --month, --quarter, and --from with --to")
-    params = [("from", "" if month or quarter else start or "30d"), ("to", end), ("month", month),
-              ("quarter", quarter), ("timezone", timezone), ("cohort", cohort)]  # fmt: skip
+    params = [*times.params(), ("cohort", cohort)]
 
     async def ask() -> Document:
         from admission.client.transport import PREFIX

@@ -14,6 +14,7 @@ from admission.apimachinery.tables import spoken
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
+from admission.cli.arguments.times import time_options
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.errors import CommandError
@@ -25,6 +26,7 @@ from admission.model.manifests import to_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from admission.cli.arguments.times import TimeRange
     from admission.client import Sluice
     from admission.client.transport import Document
 
@@ -38,15 +40,7 @@ _LARGEST: Final = 10
 @click.command(cls=FilesCommand)
 @filename_option(required=False)
 @namespace_option
-@click.option(
-    "--from",
-    "start",
-    default="30d",
-    show_default=True,
-    metavar="TIME",
-    help="Start: a time, a date, or a duration before now.",
-)
-@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
+@time_options(start="30d")
 @click.option(
     "--more",
     default="",
@@ -80,8 +74,7 @@ def whatif(
     *,
     paths: tuple[str, ...],
     namespace: str | None,
-    start: str,
-    end: str,
+    times: TimeRange,
     more: str,
     until: str,
     by: str,
@@ -98,7 +91,7 @@ def whatif(
 
     \b
     Examples:
-      sluice whatif -f more-quota.yaml --from 2026-10-01 --to 2026-11-01
+      sluice whatif -f more-quota.yaml --month 2026-10
       sluice whatif -f more-quota.yaml --by user -o csv
       sluice whatif --more nvidia.com/gpu --until p90=1h
       sluice whatif --more ml/h100/nvidia.com/gpu --until p90=1h -o svg > quota.svg
@@ -106,7 +99,7 @@ def whatif(
     wanted = _goal(more, until)
     if output == "svg" and wanted is None:
         raise click.UsageError("-o svg is a chart of quota; it needs --more")
-    answer = asyncio.run(_answer(connection, paths, Manifests(namespace, translation), start, end, wanted))
+    answer = asyncio.run(_answer(connection, paths, Manifests(namespace, translation), times, wanted))
     if output == "svg":
         click.echo(quota_chart(answer))
     elif output == "csv":
@@ -156,13 +149,13 @@ async def _placed(sluice: Sluice, goal: Document) -> Document:
 
 
 async def _answer(
-    connection: ApiConnection, paths: Sequence[str], manifests: Manifests, start: str, end: str, goal: Document | None
+    connection: ApiConnection, paths: Sequence[str], manifests: Manifests, times: TimeRange, goal: Document | None
 ) -> Document:
     """Ask the server, show its progress, and return its answer."""
     async with connect(connection) as sluice:
         objects = manifests.read(paths, namespace=manifests.namespace or sluice.namespace) if paths else []
         goal = None if goal is None else await _placed(sluice, goal)
-        body = {"from": start, "to": end or "0m", "objects": [to_manifest(item) for item in objects]}
+        body = {**dict(times.params()), "objects": [to_manifest(item) for item in objects]}
         answer: Document | None = None
         async with sluice.stream(_PATH, body if goal is None else {**body, "goal": goal}) as lines:
             with _Progress() as progress:
