@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from admission.engine.tree import Node, Tree
 
 
-def classical(entries: Iterable[Entry]) -> list[Entry]:
-    """Sort entries by borrowing level, lowest first; then priority, highest first; then age and uid."""
+def classical(entries: Iterable[Entry], *, by_priority: bool = True) -> list[Entry]:
+    """Sort entries by borrowing level, lowest first; then priority, highest first (if `by_priority`), age and uid."""
 
     def rank(entry: Entry) -> tuple[int, int, float, str]:
         priority, since, uid = _seniority(entry.item)
-        return entry.assignment.borrowing, priority, since, uid
+        return entry.assignment.borrowing, priority if by_priority else 0, since, uid
 
     return sorted(entries, key=rank)
 
