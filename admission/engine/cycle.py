@@ -258,7 +258,7 @@ class Cycle:
             if refusal is None:
                 break
             filters.make_inadmissible(item, queue.pending, item.shape.usage)
-            self._park(item, *refusal)
+            self._park(item, refusal.reason, refusal.message)
             if self._domain.skipped is not None:
                 self._domain.skipped.invalidate(queue)
             item = queue.pending.pop()
@@ -391,7 +391,7 @@ class Cycle:
         if refusal is None:
             return True
         if not isinstance(entry.item, Mover):
-            entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
+            entry.outcome, entry.reason, entry.message = Outcome.REFUSED, refusal.reason, refusal.message
             return False
         if refusal.reason in (USER_LIMIT_REACHED, SET_LIMIT_REACHED):
             return True  # its workload counts against these already

@@ -80,5 +80,7 @@ def _stopped(registry: Registry, kind: str, key: tuple[str, str], policy: str) -
 
 def _refusal(registry: Registry, item: Item, queue: ClusterQueue) -> tuple[str, str] | None:
     """Return the refusal of a policy; None: none refuses it, or it has a fault, so that policies do not matter."""
-    refusable = item.accepted and item.fault is None
-    return registry.policies.refusal(item, queue.name) if refusable else None
+    if not item.accepted or item.fault is not None:
+        return None
+    refusal = registry.policies.refusal(item, queue.name)
+    return None if refusal is None else (refusal.reason, refusal.message)

@@ -539,7 +539,7 @@ class Registry:
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)
                 self.mark_dirty(queue)
-            elif refusal != item.last_park:
+            elif refusal[:2] != item.last_park:
                 self._unreported[uid] = item
 
     def evict_for_policies(self) -> list[Evict]:

@@ -178,10 +178,7 @@ class Opening(AdmissionPolicy):
 
     def filter(self, workload, cluster_queue, usage, victims=()):
         seconds = self._at - self._view.now
-        return Refusal("Closed", f"opens in {seconds:.0f} s") if seconds > 0 else None
-
-    def wake_at(self):
-        return self._at
+        return Refusal("Closed", f"opens in {seconds:.0f} s", until=self._at) if seconds > 0 else None
 
 
 def test_engine_wakes_at_the_time_given_by_a_policy():

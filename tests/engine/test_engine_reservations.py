@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine import Engine, KeptQuota, Policy, QueueObjectDeleted, Reservations, WorkloadAdmitted
+from admission.engine import Budgets, Engine, KeptQuota, Policy, QueueObjectDeleted, Reservations, WorkloadAdmitted
 from admission.model.workload import Admission, PodSetAssignment
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
@@ -89,6 +89,21 @@ def test_short_workloads_run_until_the_start_and_others_wait_for_the_end():
     assert world.engine.wake_at() == START + 10 * HOUR
     world.now = START + 10 * HOUR
     assert world.admitted() == ["long", "unlimited"]
+
+
+def test_end_of_a_reservation_wakes_once_if_something_else_refuses_a_workload_then():
+    world = World(engine=Engine(Policy(policies=(Reservations(), Budgets()))))
+    world.now = START
+    resources = [{"name": "cpu", "hours": 1}]
+    budget = manifest("Budget", "all", {"resources": resources, "period": {"every": "Day"}, "scope": {}})
+    world.tell(cluster_queue("a", 10), local_queue("a"), budget, reservation("bench", 10, hours=2))
+    world.submit(workload("ada's", "a", 1, user="ada"), workload("waits", "a", 1))
+    assert world.admitted() == ["ada's"]
+    assert world.engine.wake_at() == START + 2 * HOUR
+    world.now = START + 2 * HOUR
+    assert world.admitted() == []
+    assert world.engine.explain("waits").reason == "BudgetExhausted"
+    assert world.engine.wake_at() == START + 16 * HOUR  # the next day
 
 
 def test_workload_that_outlives_its_time_limit_counts_at_the_start():

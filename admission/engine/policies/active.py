@@ -39,6 +39,8 @@ class ActivePolicies:
         self.refused: dict[str, tuple[Item, Mapping[FlavorResource, int]]] = {}
         """Pending workloads that a policy has refused, by uid, with the quota that they would have held; some of them
         may be deleted or moved by now."""
+        self._retry_at: float | None = None
+        """When time may permit one of them (Unix time, s); None: never."""
         self._stale = False
         """Whether a change may permit refused workloads, which have to be checked again."""
         self._reasons_outdated = False
@@ -52,7 +54,6 @@ class ActivePolicies:
         self._charged_at_decision = tuple(policy for policy in charging if policy in filtering)
         self._charged_after_cycle = tuple(policy for policy in charging if policy not in filtering)
         self._released = self._with("release", self.active)
-        self._waking = self._with("wake_at", self.active)
         self.evicting = self._with("evict", self.active)
         self.counting = self._with("arrive", self.active)
         """Those that count pending workloads, too."""
@@ -138,6 +139,8 @@ class ActivePolicies:
         for policy in self.filtering:
             refusal = policy.filter(item.workload, cluster_queue, usage, victims)
             if refusal is not None:
+                if refusal.until is not None and (self._retry_at is None or refusal.until < self._retry_at):
+                    self._retry_at = refusal.until
                 return refusal
         return None
 
@@ -161,18 +164,17 @@ class ActivePolicies:
 
     def retry_due(self) -> bool:
         """Whether refused workloads, of which there are some, have to be checked again: once for each change."""
-        due = self._stale
+        is_time = self._retry_at is not None and self._retry_at <= self._view.now
+        due = self._stale or is_time
         self._stale = False
-        at = None if due else self.wake_at()
-        is_time = at is not None and at <= self._view.now
+        if due:  # those that are refused again say anew until when
+            self._retry_at = None
         self._reasons_outdated |= is_time
-        return due or is_time
+        return due
 
     def wake_at(self) -> float | None:
         """Return the Unix time (s) at which a policy may permit a workload that it has refused; None: never."""
-        if not self.refused:
-            return None
-        return min((at for policy in self._waking if (at := policy.wake_at()) is not None), default=None)
+        return self._retry_at if self.refused else None
 
     # --- evictions
 

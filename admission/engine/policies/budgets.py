@@ -534,8 +534,6 @@ class BudgetAccounts(AdmissionPolicy):
         """By Budget with `PreemptAfter`: since when its hours are seen to be used up, in microseconds."""
         self._preempting: tuple[_Account, ...] = ()
         """The accounts with `PreemptAfter`."""
-        self._retries: dict[str, int] = {}
-        """By Budget that has refused workloads: when that may change by time alone, in microseconds."""
 
     def _now(self) -> int:
         return round(self._view.now * _MICROSECONDS)
@@ -586,7 +584,6 @@ class BudgetAccounts(AdmissionPolicy):
         else:
             return
         self._outdated = True
-        self._retries.clear()
         self.idle = not self._specs
         if self.idle:
             self._charges.clear()
@@ -600,7 +597,6 @@ class BudgetAccounts(AdmissionPolicy):
             self._books[book] = prices
         if any(book in spec.price_books for spec in self._specs.values()):
             self._outdated = True
-            self._retries.clear()
 
     def _move(self, item: tuple[str, str], cohort: str) -> None:
         """Note the Cohort of a ClusterQueue or Cohort; empty: it has none."""
@@ -783,16 +779,12 @@ class BudgetAccounts(AdmissionPolicy):
         del victims  # their hours are spent
         now = self._now()
         self._extend(now)
-        if self._retries:
-            self._retries = {name: at for name, at in self._retries.items() if at > now}
         for account in self._charging_for(cluster_queue, workload.namespace, workload.user, workload.groups):
             replaced = account.entries.get(workload.replaces) if workload.replaces else None
             found = account.refusal(workload, usage, now, replaced, self._learned(workload))
             if found is not None:
                 message, retry = found
-                if retry is not None:
-                    self._retries[account.name] = min(retry, self._retries.get(account.name, retry))
-                return Refusal(BUDGET_EXHAUSTED, message)
+                return Refusal(BUDGET_EXHAUSTED, message, None if retry is None else retry / _MICROSECONDS)
         return None
 
     def charge(self, held: Held, *, restored: bool) -> None:
@@ -841,10 +833,6 @@ class BudgetAccounts(AdmissionPolicy):
             if entry.is_open:
                 account.extend(entry, now)
                 heappush(self._extensions, (entry.ends, next(self._number), account, entry))
-
-    def wake_at(self) -> float | None:
-        """Return when hours are given anew, or enough of a refused workload is in the next period."""
-        return min(self._retries.values()) / _MICROSECONDS if self._retries else None
 
     def evict(self) -> Iterator[Eviction]:
         """Yield the workloads of Budgets whose hours have been used up for as long as workloads may run on."""

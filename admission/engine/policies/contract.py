@@ -58,6 +58,8 @@ class Refusal(NamedTuple):
     message: str
     """Message for the user, with the numbers: the usage and the limit. It is stored, and updated after `charge` and
     `release`: no number in it may change with time alone."""
+    until: float | None = None
+    """When time alone may permit it (seconds since the epoch, in the future); None: never."""
 
 
 class Order(NamedTuple):
@@ -164,7 +166,7 @@ class AdmissionPolicy:
         Called when the workload is the head, before it has flavors (they are
         empty then); again with its flavors, before it is admitted or preempts; and for explanations. A refused workload
         does not block others, whatever the queueing strategy. It is checked again when a workload releases its quota,
-        when a queue object changes, and at `wake_at`.
+        when a queue object changes, and when time may permit one of them.
         """
         del workload, cluster_queue, usage, victims
         return None
@@ -184,9 +186,6 @@ class AdmissionPolicy:
 
     def leave(self, uid: str) -> None:
         """Stop counting a pending workload. Within a cycle one that is admitted is passed to `charge` before."""
-
-    def wake_at(self) -> float | None:
-        """Return when time alone permits a workload that is refused now (seconds since the epoch); None: never."""
 
     def evict(self) -> Iterable[Eviction]:
         """Return the workloads that must release their quota. Called in each round of decisions, so it must be cheap

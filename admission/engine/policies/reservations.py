@@ -301,8 +301,6 @@ class KeptQuota(AdmissionPolicy):
         """By ClusterQueue."""
         self._limits: list[tuple[float, str]] = []
         """Heap of (end of a time limit, uid)."""
-        self._retries: dict[str, float] = {}
-        """By reservation because of which workloads were refused: when it ends."""
         self._unused_since: dict[str, float] = {}
         """By reservation: since when it is seen to be unused."""
 
@@ -323,7 +321,6 @@ class KeptQuota(AdmissionPolicy):
         else:
             return
         self._domains.clear()
-        self._retries.clear()
         self.idle = not self._reservations
         if self.idle:
             self._entries.clear()
@@ -406,8 +403,6 @@ class KeptQuota(AdmissionPolicy):
         domain.look(cluster_queue, usage)
         if domain.surely_permits(cluster_queue, usage):
             return None
-        if self._retries:
-            self._retries = {name: at for name, at in self._retries.items() if at > now}
         ends = inf if workload.max_seconds is None else now + workload.max_seconds
         gone = [*victims]
         if workload.replaces and (replaced := self._entries.get(workload.replaces)) is not None:
@@ -420,9 +415,8 @@ class KeptQuota(AdmissionPolicy):
             running = [held for held in gone if self._runs_at(held, instant)]
             kept = instant.hurt_by(workload, cluster_queue, usage, running)
             if kept is not None:
-                self._retries[kept.reserved.name] = kept.reserved.ends
                 later = sentences.runs_into_reservation(workload.max_seconds) if instant.at > now else ""
-                return Refusal(RESERVED_FOR_OTHERS, kept.reserved.text + later)
+                return Refusal(RESERVED_FOR_OTHERS, kept.reserved.text + later, until=kept.reserved.ends)
         return None
 
     def _runs_at(self, held: Held, instant: _Instant) -> bool:
@@ -453,10 +447,6 @@ class KeptQuota(AdmissionPolicy):
             reserved = self._reservations.get(name)
             if reserved is None or reserved.is_for(held.workload, held.queue.name):
                 del self._unused_since[name]
-
-    def wake_at(self) -> float | None:
-        """Return when a reservation ends because of which workloads were refused."""
-        return min(self._retries.values(), default=None)
 
     # --- evictions
 
