@@ -231,6 +231,11 @@ async def fail(world, node: str) -> None:
     """Let a node become not ready; its pods are evicted, as the node controller does."""
     ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
     await world.user.patch("nodes", "", node, {"status": {"conditions": [ready]}}, subresource="status")
+    await lose_pods(world, node)
+
+
+async def lose_pods(world, node: str) -> None:
+    """Delete the pods on a node."""
     for pod in world.user.list("pods", "team-a"):
         if pod["spec"].get("nodeName") == node:
             await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
@@ -260,6 +265,35 @@ async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     assert stay <= {pod["metadata"]["uid"] for pod in pods_of(world, "train")}
     history = await world.history("train")
     assert any(reason == "NodeReplaced" and failing in message for reason, message in history), history
+
+
+@pytest.mark.costly
+async def test_a_deleted_node_is_replaced_and_several_at_once_end_the_admission(world):
+    await racks(world, 4, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    made = placed_job("train", 8, indexed=True)
+    made["spec"]["backoffLimit"] = 100
+    await world.submit(made)
+    first = (await bound(world, "train", 8))[0]["spec"]["nodeName"]
+    await world.user.delete("nodes", "", first)
+    await lose_pods(world, first)
+
+    async def moved() -> bool:
+        nodes = {pod["spec"].get("nodeName") for pod in pods_of(world, "train")}
+        return len(pods_of(world, "train")) == 8 and None not in nodes and first not in nodes
+
+    await world.eventually(moved)
+    both = sorted({pod["spec"]["nodeName"] for pod in pods_of(world, "train")})
+    await world.end()
+    for node in both:
+        await world.user.delete("nodes", "", node)
+        await lose_pods(world, node)
+    await world.start()
+    record = await world.record("train", "pending", reason="TopologyPlacementFailed")
+    assert record.eviction.reason == "NodeFailures"
+    assert f"multiple TAS assigned node failures, including: {', '.join(both)}" in record.eviction.message
+    assert any(reason == "NodeReplaced" and first in message for reason, message in await world.history("train"))
 
 
 async def test_pods_that_waited_for_a_failed_node_are_ungated_when_it_is_ready_again(world):
@@ -324,9 +358,7 @@ async def test_a_taint_is_no_failure_if_pods_tolerate_it_without_limit(world, li
     taints = world.user.get("nodes", "", tainted)["spec"]["taints"]
     taint = {"key": "maintenance", "effect": "NoExecute"}
     await world.user.patch("nodes", "", tainted, {"spec": {"taints": [*taints, taint]}})
-    for pod in pods_of(world, "train"):
-        if pod["spec"]["nodeName"] == tainted:
-            await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    await lose_pods(world, tainted)
     pods = await bound(world, "train", 2)
     assert ((await world.record("train", "admitted")).admission == before) is (limit is None)
     assert any(pod["spec"]["nodeName"] == tainted for pod in pods) is (limit is None)
