@@ -168,6 +168,16 @@ async def test_topology_scene_draws_both_maps_and_splits_no_training_run(warm_de
 
 
 @pytest.mark.costly
+async def test_month_scene_draws_a_month_and_keeps_budget_calendar_and_reservation(warm_demo: Start) -> None:
+    process = await warm_demo("--scene", "month")
+    text = (await process.communicate())[0].decode()
+    assert process.returncode == 0, text
+    assert re.search(r"^ 64 ▒+▓+▒+$", text, re.MULTILINE)
+    assert re.search(r"^ {4}█+ {4}[\d,]+ of 17,000 GPU hours of ml$", text, re.MULTILINE)
+    assert text.count("✓") == 3
+
+
+@pytest.mark.costly
 async def test_demo_runs_a_trace_to_its_end(warm_demo: Start, tmp_path: Path) -> None:
     file = tmp_path / "openb_pods.csv"
     rows = (

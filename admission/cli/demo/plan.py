@@ -161,8 +161,8 @@ def _part(whole: Mapping[str, int], hundredths: int) -> dict[str, int]:
 def queue_documents(plan: ScenePlan) -> list[Document]:
     """Return the manifests for `sluice apply`: flavor, priority classes, cohort, and the queues of each team."""
     documents = [
-        _sluice("ResourceFlavor", FLAVOR, spec={"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()]}),
-        _sluice("Cohort", COHORT, spec={"resourceGroups": _groups(plan, plan.common)} if plan.common else {}),
+        queue_object("ResourceFlavor", FLAVOR, spec={"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()]}),
+        queue_object("Cohort", COHORT, spec={"resourceGroups": _groups(plan, plan.common)} if plan.common else {}),
     ]
     for team in plan.teams:
         groups = _groups(plan, team.nominal, team.borrowing)
@@ -172,14 +172,14 @@ def queue_documents(plan: ScenePlan) -> list[Document]:
         if plan.evicts:
             queue["preemption"] = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
         documents += [
-            _sluice(
+            queue_object(
                 "WorkloadPriorityClass",
                 team.priority_class,
                 value=team.priority,
                 description=f"priority of the Jobs of {team.name}",
             ),
-            _sluice("ClusterQueue", team.name, spec=queue),
-            _sluice("LocalQueue", QUEUE, namespace=team.name, spec={"clusterQueue": team.name}),
+            queue_object("ClusterQueue", team.name, spec=queue),
+            queue_object("LocalQueue", QUEUE, namespace=team.name, spec={"clusterQueue": team.name}),
         ]
     return documents
 
@@ -193,7 +193,8 @@ def _groups(plan: ScenePlan, nominal: Mapping[str, int], borrowing: Mapping[str,
     return [{"coveredResources": list(plan.resources), "flavors": [{"name": FLAVOR, "resources": quotas}]}]
 
 
-def _sluice(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Document:
+def queue_object(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Document:
+    """Return the manifest of an object of Sluice with these `fields`, such as `spec`."""
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     return {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, **fields}
 

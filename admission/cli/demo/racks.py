@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.plan import GPU
+from admission.cli.demo.plan import GPU, queue_object
 from admission.engine import (
     NamespaceChanged,
     NodeChanged,
@@ -205,15 +205,11 @@ def _node(number: int) -> NodeState:
 
 def _queue_documents(*, topology: bool) -> Iterator[Document]:
     levels = [{"nodeLabel": level} for level in _LEVELS]
-    yield _document("Topology", "floor", {"levels": levels})
-    yield _document("ResourceFlavor", "gpu", {"nodeLabels": _POOL, **({"topologyName": "floor"} if topology else {})})
+    yield queue_object("Topology", "floor", spec={"levels": levels})
+    flavor = {"nodeLabels": _POOL, **({"topologyName": "floor"} if topology else {})}
+    yield queue_object("ResourceFlavor", "gpu", spec=flavor)
     for name, quota in _QUOTA.items():
         resources = [{"name": GPU, "nominalQuota": quota}]
         groups = [{"coveredResources": [GPU], "flavors": [{"name": "gpu", "resources": resources}]}]
-        yield _document("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups})
-        yield _document("LocalQueue", name, {"clusterQueue": name})
-
-
-def _document(kind: str, name: str, spec: Document) -> Document:
-    namespace = {"namespace": "default"} if kind == "LocalQueue" else {}
-    return {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name, **namespace}, "spec": spec}
+        yield queue_object("ClusterQueue", name, spec={"namespaceSelector": {}, "resourceGroups": groups})
+        yield queue_object("LocalQueue", name, namespace="default", spec={"clusterQueue": name})

@@ -126,7 +126,7 @@ class Terminal:
                 bar = self._team_bar(seen, resource, limit=account.plan.limit(seen.team, resource), total=total)
                 lines.append((f"{seen.team.name:{name}} {bar}{tail}", name + 1 + _BAR + len(tail)))
             used = account.used(resource)
-            bar = self._bar((("done", _USED, used), ("dim", _FREE, total)), total)
+            bar = self.bar((("done", _USED, used), ("dim", _FREE, total)), total)
             tail = f"{shown(resource, used):>6} of {shown(resource, total)} {name_of(resource)}"
             lines += [(f"{'together':{name}} {bar}{tail}", name + 1 + _BAR + len(tail)), ("", 0)]
         legend = f"{_USED} used  {_BORROWED} borrowed  {_FREE} idle  {_REST} may borrow"
@@ -136,9 +136,9 @@ class Terminal:
     def _team_bar(self, seen: ObservedTeam, resource: str, *, limit: int, total: int) -> str:
         used, nominal = seen.used[resource], seen.team.nominal[resource]
         parts = (("used", _USED, min(used, nominal)), ("dim", _FREE, nominal), ("borrowed", _BORROWED, used))
-        return self._bar((*parts, ("dim", _REST, limit)), total)
+        return self.bar((*parts, ("dim", _REST, limit)), total)
 
-    def _bar(self, parts: tuple[tuple[str, str, int], ...], total: int) -> str:
+    def bar(self, parts: tuple[tuple[str, str, int], ...], total: int) -> str:
         """Return a bar in which each part (style, cell, amount) extends to its amount; `total` is the full width."""
         bar, filled = "", 0
         for colour, cell, amount in parts:
