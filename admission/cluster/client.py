@@ -56,6 +56,9 @@ _TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=10, sock_read=60)
 _READ_BUFFER = 2**20
 """Bytes buffered for a slow consumer before TCP backpressure stops the server (aiohttp buffers twice as much)."""
 
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""`Accept` for the metadata of an object alone."""
+
 _CHUNK = 2**17
 """Bytes of a stream that are handled without a pause: some forty Jobs, two milliseconds."""
 
@@ -145,8 +148,10 @@ class Client:
         kind, _, token = (await self._access.authorization() or "").partition(" ")
         return token if kind == "Bearer" else None
 
-    async def get(self, path: str, *, params: Mapping[str, str] | None = None) -> Object:
-        """Read one object, or one page of a list."""
+    async def get(self, path: str, *, params: Mapping[str, str] | None = None, only_metadata: bool = False) -> Object:
+        """Read one object, or one page of a list. `only_metadata`: of one object; its content is not transferred."""
+        if only_metadata:
+            return await self._once("GET", path, params, None, "", _METADATA)
         return await self.request("GET", path, params=params)
 
     async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
@@ -255,9 +260,15 @@ class Client:
         return await self._once(method, path, params, data, content_type)
 
     async def _once(
-        self, method: str, path: str, params: Mapping[str, str] | None, data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        accept: str = "",
     ) -> Object:
-        async with self._open(method, path, params, data, content_type) as response:
+        async with self._open(method, path, params, data, content_type, accept=accept) as response:
             answer = await response.read()
         try:
             parsed = orjson.loads(answer)
@@ -289,10 +300,11 @@ class Client:
         data: bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout = _TIMEOUT,
+        accept: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the response; translate exceptions of aiohttp, also in reads."""
         try:
-            async with await self._answer(method, path, params, data, content_type, timeout) as response:
+            async with await self._answer(method, path, params, data, content_type, timeout, accept) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             fault = self._access.fault if _may_be_tls(error) else ""
@@ -306,6 +318,7 @@ class Client:
         data: bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
+        accept: str,
     ) -> aiohttp.ClientResponse:
         """Send a request, again after 401 with renewed credentials; after a TLS error, load changed certificates.
 
@@ -313,7 +326,7 @@ class Client:
         """
         access = self._access
         tls, header = access.tls, await access.authorization()
-        send = partial(self._send, method, path, params, data, content_type, timeout)
+        send = partial(self._send, method, path, params, data, content_type, timeout, accept)
         try:
             return await send(header)
         except Unauthorized as error:
@@ -336,10 +349,13 @@ class Client:
         data: bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
+        accept: str,
         authorization: str | None,
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response, its body unread. Raises StatusError for an error response."""
         headers = {} if data is None else {"Content-Type": content_type}
+        if accept:
+            headers["Accept"] = accept
         if authorization:
             headers["Authorization"] = authorization
         code = ""

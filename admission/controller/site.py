@@ -15,6 +15,7 @@ from admission.controller.state.inbox import Inbox
 from admission.controller.workloads.copies import Copies
 from admission.controller.workloads.failed_pods import FailedPods
 from admission.controller.workloads.failure_recovery import FailureRecovery
+from admission.controller.workloads.needed import Needed
 from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
@@ -87,6 +88,8 @@ class Site:
         """Whether it has been lost for so long that what was dispatched to it is regarded as gone."""
         self.copies = Copies(copy_changed)
         """The copies of workloads of `local` that run in it."""
+        self.needed = Needed(client, self.context)
+        """What copies need there."""
         if name != LOCAL:
             self.watches.add_listener(self.copies.observe, lambda: None)
         self._store = store

@@ -223,6 +223,12 @@ def refused_in(cluster: str, cause: str) -> str:
     return f"The cluster {cluster} refuses it: {cause.rstrip('.')}."
 
 
+def lacks(cluster: str, namespace: str, needs: Sequence[str]) -> str:
+    """A cluster has not what the pods of a workload need: `Secret token`."""
+    where = "there" if needs == [f"namespace {namespace}"] else f"in the namespace {namespace} there"
+    return f"The cluster {cluster} lacks what its pods need: {listed(needs)}. Create it {where}."
+
+
 def name_taken(cluster: str, kind: str) -> str:
     """Another object has the name of the copy."""
     return f"The cluster {cluster} has another {kind} of its name, which Sluice has not created there."

@@ -89,6 +89,12 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
     dispatching = next(each for each in documents if each["metadata"]["name"] == "sluice-dispatch-target")
     assert dispatching["rules"] == [
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]},
+        {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts", "persistentvolumeclaims"], "verbs": ["get"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceclaims", "resourceclaimtemplates"],
+            "verbs": ["get"],
+        },
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     ]
     assert own(b, *MADE, *GATES) == before

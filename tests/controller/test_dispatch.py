@@ -195,7 +195,57 @@ async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):
     await hub.submit(dispatched("one", cpu="2"))
     await clusters.c.job("one", runs)
     refusals = [message for reason, message in await hub.history("one") if reason == "ClusterRefused"]
-    assert refusals == ['The cluster b refuses it: namespaces "team-a" not found.']
+    missing = "The cluster b lacks what its pods need: namespace team-a. Create it there."
+    assert refusals == [missing]
+
+
+def needing(name, *volumes, **pod):
+    """A Job that needs other objects."""
+    manifest = dispatched(name, cpu="500m")
+    manifest["spec"]["template"]["spec"] |= {"volumes": [{"name": f"v{i}", **each} for i, each in enumerate(volumes)]}
+    manifest["spec"]["template"]["spec"] |= pod
+    return manifest
+
+
+async def test_cluster_that_lacks_what_the_pods_need_is_passed_over(hub, clusters):
+    volumes = (
+        {"configMap": {"name": "settings"}},
+        {"configMap": {"name": "others", "optional": True}},
+        {"projected": {"sources": [{"secret": {"name": "token"}}]}},
+        {"persistentVolumeClaim": {"claimName": "data"}},
+    )
+    both = {"metadata": {"name": "settings"}}
+    for other in (clusters.b, clusters.c):
+        await other.user.create("configmaps", "team-a", both)
+        await other.user.create("serviceaccounts", "team-a", {"metadata": {"name": "trainer"}})
+    await clusters.c.user.create("secrets", "team-a", {"metadata": {"name": "token"}})
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await clusters.c.user.create("persistentvolumeclaims", "team-a", {"metadata": {"name": "data"}, "spec": claim})
+    await hub.submit(needing("one", *volumes, serviceAccountName="trainer"))
+    await clusters.c.job("one", runs)
+    refusals = [message for reason, message in await hub.history("one") if reason == "ClusterRefused"]
+    lacks = "The cluster b lacks what its pods need: Secret token, PersistentVolumeClaim data."
+    assert refusals == [f"{lacks} Create it in the namespace team-a there."]
+
+    await hub.submit(needing("two", *volumes, serviceAccountName="trainer"))
+    await clusters.c.job("two", runs)
+    assert clusters.c.sandbox.requests["GET", "secrets", "sluice"] == 1  # it is known for some time
+    assert clusters.c.sandbox.requests["GET", "configmaps", "sluice"] == 1
+
+    forbidden = {"match": {"verb": "get", "resource": "secrets"}, "do": "error", "code": 403}
+    clusters.c.sandbox.faults.install({"rules": [forbidden]})
+    await hub.submit(needing("three", {"secret": {"secretName": "unseen"}}, volumes[3]))
+    await clusters.c.job("three", runs)  # what Sluice may not read may be there
+
+
+async def test_name_that_no_object_can_have_reads_nothing(hub, clusters):
+    await clusters.b.user.create("secrets", "team-b", {"metadata": {"name": "theirs"}})
+    path = "../../team-b/secrets/theirs"
+    await hub.submit(needing("one", {"secret": {"secretName": path}}, {"secret": {"secretName": "theirs"}}))
+    waiting = await hub.record("one", "pending", reason="ClusterUnavailable")
+    assert waiting.message.count(path) == 2
+    for other in (clusters.b, clusters.c):
+        assert other.user.list("jobs") == []
 
 
 async def test_object_of_the_same_name_is_left_alone(hub, clusters):

@@ -202,6 +202,10 @@ class Context:
         namespace = self._objects["namespaces"].get(name)
         return None if namespace is None else namespace["metadata"].get("labels") or {}
 
+    def has_class(self, resource: str, name: str) -> bool:
+        """Whether there is a PriorityClass or RuntimeClass (`resource`: the plural) of this name."""
+        return name in self._objects[resource]
+
     def of_namespace(self, name: str) -> NamespaceContext:
         """Return the LimitRanges and RuntimeClasses that the requests of pods in a namespace depend on."""
         context = self._namespaces.get(name)

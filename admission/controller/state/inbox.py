@@ -79,7 +79,7 @@ class CopyAnswered:
     cluster: str
     """The cluster of the copy."""
     verb: str
-    """`create`, `get`, or `delete`."""
+    """`create`, `get`, `delete`, or `look` for what it needs, which has no result."""
     result: dict[str, Any] | ClusterError
     copy: str = ""
     """Uid of the copy that is to be deleted."""

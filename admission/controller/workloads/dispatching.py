@@ -23,6 +23,7 @@ from admission.controller.workloads.plan import Write, reference
 from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, StartImpossible
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
 from admission.kinds.dispatched import Origin, attempt_of, copy_of, observed, status_patch, without_status
+from admission.kinds.needs import needs_of
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.text import clean
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
     from admission.controller.state.leader_state import LeaderState
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.copies import Copies, Copy
+    from admission.controller.workloads.needed import Needed
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
     from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.needs import Need
     from admission.kinds.registry import Kinds
 
 log = logging.getLogger(__name__)
@@ -79,6 +82,10 @@ class Target(Protocol):
     @property
     def copies(self) -> Copies:
         """The copies that it has."""
+
+    @property
+    def needed(self) -> Needed:
+        """What copies need there."""
 
     @property
     def given_up(self) -> bool:
@@ -231,10 +238,18 @@ class Dispatching:
             start, _ = kind.start_patch(without_status(kind, obj), record.admission, flavors, tracked.updates)
             version = target.kinds.api_version(there)
             copy = copy_of(kind, obj, start, origin, api_version=version, key=target.copies.key)
+            needs = needs_of(kind, obj)
         except (Misconfigured, PatchFailed) as error:
             self._handle(tracked, StartImpossible(kind.observe(obj).generation, str(error)))
             return
         workload = record.workload
+        missing = target.needed.missing(workload.namespace, needs)
+        if missing is None:
+            self._look(tracked, needs, target)
+            return
+        if missing:
+            self._refused(tracked, target.name, sentences.lacks(target.name, workload.namespace, missing), whole=True)
+            return
         path = target.kinds.path(there, workload.namespace, workload.name).rpartition("/")[0]
         self._under_way.add(tracked.uid)
         target.writer.submit(Creation(path, copy), partial(self._answer, tracked.uid, target.name, "create", ""))
@@ -261,6 +276,17 @@ class Dispatching:
             self._answer(tracked.uid, target.name, "get", "", result)
 
         self._sender.run(read())
+
+    def _look(self, tracked: Tracked, needs: tuple[Need, ...], target: Target) -> None:
+        """Look for what the copy of a workload needs, so that it can be created after that."""
+        uid, namespace = tracked.uid, tracked.record.workload.namespace
+        self._under_way.add(uid)
+
+        async def look() -> None:
+            await target.needed.look(namespace, needs)
+            self._answer(uid, target.name, "look", "", {})
+
+        self._sender.run(look())
 
     def answered(self, message: CopyAnswered) -> None:
         """Process the answer to a request about a copy."""
