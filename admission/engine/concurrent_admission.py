@@ -90,12 +90,12 @@ def _position(flavors: list[str], allowed: tuple[str, ...]) -> int | None:
 
 
 def is_acceptable(entry: Entry) -> bool:
-    """Whether a workload may move to the flavor that this entry has got."""
+    """Whether a workload may move to the flavor of this variant of it."""
     migration = entry.queue.migration
     if migration is None or migration.last < 0:
         return True
-    got = [choice.flavor for result in entry.assignment.pod_sets for choice in result.choices.values()]
-    return all(migration.flavors.index(flavor) <= migration.last for flavor in got)
+    own = _position(list(migration.flavors), entry.item.workload.terms.flavors)
+    return own is not None and own <= migration.last
 
 
 class Movers:

@@ -89,7 +89,7 @@ class WorkloadReader:
             self._admission(status["admission"], reclaimable) if holds else None,
             seconds(reserved.get("lastTransitionTime")) if reserved is not None else 0.0,
             evicting=evicted is not None,
-            inactive="Finished" in conditions or spec.get("active") is False,
+            inactive="Finished" in conditions or spec.get("active") is False or self._is_parent(metadata),
             fault=self._fault(metadata.get("namespace", ""), spec, status),
         )
 
@@ -115,6 +115,11 @@ class WorkloadReader:
             group=group,
             topology=topology_request(entry.get("topologyRequest")),
         )
+
+    def _is_parent(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether only its variants are queued, in concurrent admission."""
+        label = (metadata.get("labels") or {}).get(f"{_PREFIX}/concurrent-admission-parent")
+        return label == "true" and bool(self._gates.get("ConcurrentAdmission"))
 
     def _terms(self, metadata: Mapping[str, Any], conditions: Mapping[str, Any]) -> Terms:
         """Return what makes a Workload a variant of another one, in concurrent admission."""

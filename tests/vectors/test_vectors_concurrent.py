@@ -100,6 +100,15 @@ def test_variant_meets_one_that_is_admitted(sibling, candidate, last, expected, 
         assert "Preempted" not in conditions
 
 
+def test_parent_is_never_queued():
+    parent = variant("parent", "")
+    parent["metadata"] |= {"ownerReferences": [], "annotations": {}}
+    parent["metadata"]["labels"] = {"kueue.x-k8s.io/concurrent-admission-parent": "true"}
+    answer = answer_of(case(parent, variant("cand", "on-demand"), last="spot"))
+    assert answer["admitted"].keys() == {"ns/cand"}
+    assert (answer["left"], answer["inadmissible"]) == ({}, {})
+
+
 def test_sibling_that_only_holds_quota_is_no_obstacle():
     answer = answer_of(case(variant("sib", "spot", held=True, admitted=False), variant("cand", "on-demand")))
     assert answer["admitted"].keys() == {"ns/cand"}
