@@ -182,6 +182,19 @@ async def test_admission_check_reports_its_state_by_merge_patch(api, asked):
     assert (await api.get(f"{PATH}/status")).body == answer.body
 
 
+async def test_answer_that_names_a_former_admission_is_refused(api, asked, store):
+    (first, *_) = (await api.get(PATH)).body["status"]["admissionChecks"]
+    again = replace(record("u1", "train", State.ADMITTED, admitted_at=NOW + 60), checks_pending=True)
+    await store.commit(Changes(workloads=(again,)), epoch=await store.lead("later", elected=True))
+    late = await api.patch(f"{PATH}/status", {"status": {"admissionChecks": [{**first, "state": "Ready"}]}})
+    assert late.status == 409
+    assert f"about the admission of {first['quotaReservedAt']}, which has ended" in late.body["message"]
+    (second, *_) = (await api.get(PATH)).body["status"]["admissionChecks"]
+    assert second == {**first, "quotaReservedAt": second["quotaReservedAt"]}
+    answer = await api.patch(f"{PATH}/status", {"status": {"admissionChecks": [{**second, "state": "Ready"}]}})
+    assert (answer.status, answer.body["status"]["admissionChecks"][0]["state"]) == (200, "Ready")
+
+
 async def test_admission_check_reports_its_state_by_json_patch(api, asked):
     patch = [
         {"op": "test", "path": "/status/admissionChecks/1/name", "value": "nodes"},

@@ -131,7 +131,7 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
         status["admission"] = _admission(record.admission)
         if record.admission.cluster:  # Kueue's name for the cluster that MultiKueue has chosen
             status["clusterName"] = record.admission.cluster
-    if check_states := [_check(check) for check in checks]:
+    if check_states := [_check(check, record.admitted_at) for check in checks]:
         status["admissionChecks"] = check_states
     if record.requeues or record.not_before is not None:
         at = {} if record.not_before is None else {"requeueAt": timestamp(record.not_before)}
@@ -141,7 +141,7 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
     return status
 
 
-def _check(check: CheckRecord) -> Document:
+def _check(check: CheckRecord, admitted_at: float | None) -> Document:
     document: Document = {
         "name": check.name,
         "state": check.state,
@@ -149,6 +149,9 @@ def _check(check: CheckRecord) -> Document:
         "lastTransitionTime": timestamp(check.at),
         "retryCount": check.retries,
     }
+    if admitted_at is not None:
+        since = datetime.fromtimestamp(admitted_at, UTC).isoformat(timespec="microseconds")
+        document["quotaReservedAt"] = since.replace("+00:00", "Z")
     if check.requeue_after_seconds is not None:
         document["requeueAfterSeconds"] = check.requeue_after_seconds
     if check.pod_set_updates:

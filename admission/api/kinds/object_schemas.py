@@ -373,6 +373,9 @@ class AdmissionCheckState(Model):
     """Time since which it has this state."""
     retry_count: int
     """Number of times that the state was set to Retry."""
+    quota_reserved_at: Time | None = None
+    """When the admission began that the check is about. An answer that repeats it is refused if the workload has been
+    admitted again meanwhile."""
     requeue_after_seconds: int | None = None
     """With Retry: seconds after which the workload is considered again."""
     pod_set_updates: tuple[PodSetUpdate, ...] = ()

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.store.workloads.orders import OrderFields
 
-_SERVER_FIELDS = ("lastTransitionTime", "retryCount")
+_ADMISSION = "quotaReservedAt"
+"""The field of a check's state that tells one admission of a workload from another."""
+_SERVER_FIELDS = ("lastTransitionTime", "retryCount", _ADMISSION)
 """Fields of a check's state that Sluice sets, not the check's controller."""
 _CHANGEABLE = ("active", "hold", "order", "priority", "queueName")
 """Fields of a workload's spec that can be patched."""
@@ -102,7 +104,10 @@ def spec_patch(before: Document, after: Document) -> SpecPatch:
 
 
 def check_reports(before: Document, after: Document) -> list[CheckReport]:
-    """Return the admission checks whose state has changed. Raises InvalidObject for changes of other status fields."""
+    """Return the admission checks whose state has changed.
+
+    Raises Conflict for the answer to a former admission, and InvalidObject for changes of other status fields.
+    """
     status = after.get("status")
     if not isinstance(status, dict):
         raise InvalidObject([("status", "must be an object")], subject=_subject(before))
@@ -114,10 +119,16 @@ def check_reports(before: Document, after: Document) -> list[CheckReport]:
     if not isinstance(new_checks, list):
         raise InvalidObject([("status.admissionChecks", "must be a list")], subject=_subject(before))
     old_reports = [_report(check) for check in old_checks]
+    current = {check.get(_ADMISSION) for check in old_checks}
     reports = []
     for position, item in enumerate(new_checks):
         if (report := _report(item)) in old_reports:
             continue
+        if isinstance(item, dict) and item.get(_ADMISSION) not in (None, *current):
+            raise Conflict(
+                f"{_subject(before)}: the answer for status.admissionChecks[{position}] is about the admission of "
+                f"{item[_ADMISSION]}, which has ended; read the workload again and answer about its present admission"
+            )
         try:
             reports.append(CheckReport.model_validate(report, by_alias=True, by_name=False))
         except ValidationError as error:
