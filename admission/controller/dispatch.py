@@ -19,6 +19,7 @@ from admission.controller.state.inbox import (
     PodProblemsFound,
     PodsCounted,
     PodsGone,
+    PodsLeft,
     PodsMeasured,
     Recheck,
     StepDone,
@@ -35,6 +36,7 @@ from admission.controller.workloads.triggers import (
     PodEndedByForce,
     PodProblem,
     RequestsMeasured,
+    StopHindered,
     SurplusCounted,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
@@ -120,7 +122,7 @@ class Dispatcher:
                 case Due(uid):
                     with self._isolation.of(uid):
                         self._read(uid)
-                case PodsGone() | PodsCounted() | PodsMeasured() | PodProblemsFound() | PodForced():
+                case PodsGone() | PodsLeft() | PodsCounted() | PodsMeasured() | PodProblemsFound() | PodForced():
                     self._pods_reported(message)
                 case NodesAndPodsChanged() | NodesDrained():
                     self._nodes_and_pods_changed(message)
@@ -162,13 +164,17 @@ class Dispatcher:
         self._requests.read(tracked)
         return True
 
-    def _pods_reported(self, message: PodsGone | PodsCounted | PodsMeasured | PodProblemsFound | PodForced) -> None:
+    def _pods_reported(
+        self, message: PodsGone | PodsLeft | PodsCounted | PodsMeasured | PodProblemsFound | PodForced
+    ) -> None:
         match message:
             case PodsGone(uid, wait):
                 if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
                     self._trigger(uid, LastPodEnded())
                 elif tracked is None and self._tell_hub is not None:
                     self._tell_hub(message)
+            case PodsLeft(uid, text):
+                self._trigger(uid, StopHindered(text))
             case PodsCounted(uid, pods):
                 self._trigger(uid, SurplusCounted(pods))
             case PodsMeasured(uid, requests, pods):

@@ -558,6 +558,18 @@ def protected_others(until: float) -> str:
 
 
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
+
+
+def left_pods(namespace: str, names: Sequence[str]) -> str:
+    """Pods whose controller is gone hold the quota of a workload that is being stopped."""
+    command = f"`kubectl delete pod -n {namespace} {' '.join(names[:_NAMED])}`"
+    if len(names) == 1:
+        why = f"Nothing stops its pod {names[0]}: its controller was deleted without it."
+        return f"{why} It holds the quota until it ends; {command} ends it now."
+    why = f"Nothing stops its pods {listed(names, limit=_NAMED)}: their controllers were deleted without them."
+    return f"{why} They hold the quota until they end; {command} ends them now."
+
+
 REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it is now."
 FINISHED_WITH_PODS: Final = "It has finished; its pods hold the quota until they have terminated."

@@ -121,8 +121,8 @@ class WorkloadRecord:
         return "" if self.state is State.PENDING else self.cluster_queue
 
     @property
-    def is_stop_refused(self) -> bool:
-        """Whether the API server will not have it stopped, or given back as it was: its message then says so."""
+    def is_stop_hindered(self) -> bool:
+        """Whether something keeps it from being stopped, or given back as it was: its message then says what."""
         return self.state is State.EVICTING and self.eviction is not None and self.message != self.eviction.message
 
 

@@ -7,7 +7,7 @@ from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
 from grouped_kinds import pods_until, running
 from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue, runs
 
-from admission.model import child_sentences
+from admission.model import child_sentences, sentences
 
 JOBSETS = KINDS.get(*JOBSET)
 
@@ -95,6 +95,26 @@ async def test_jobset_is_evicted_restored_exactly_and_admitted_again(sluice):
         assert pods_of(sluice.user, stopped) == []
         await sluice.order("a", held=False)
         await until(sluice.user, "jobsets", "a", is_ready)
+
+
+async def test_pod_that_its_deleted_job_has_left_is_named_while_it_holds_quota(sluice):
+    async with served(sluice.sandbox, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("a"))
+        running = await until(sluice.user, "jobsets", "a", is_ready)
+        jobs = sluice.user.controlled_by("jobs", running["metadata"]["uid"])
+        (driver,) = [each for each in jobs if "driver" in each["metadata"]["name"]]
+        (pod,) = sluice.user.controlled_by("pods", driver["metadata"]["uid"])
+        await sluice.user.delete("jobs", "team-a", driver["metadata"]["name"], propagation="Orphan")
+        await sluice.order("a", held=True)
+        name = pod["metadata"]["name"]
+
+        async def named() -> bool:
+            return (await sluice.store.workloads.get("team-a", "a")).message == sentences.left_pods("team-a", [name])
+
+        await sluice.eventually(named)
+        assert f"kubectl delete pod -n team-a {name}" in sentences.left_pods("team-a", [name])
+        await sluice.user.delete("pods", "team-a", name)
+        await sluice.record("a", "pending", reason="OnHold")
 
 
 async def test_deleted_jobset_holds_quota_until_its_orphaned_pods_are_gone(sluice):

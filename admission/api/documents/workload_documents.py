@@ -248,7 +248,7 @@ def _progress(record: WorkloadRecord) -> list[Document]:
                 _condition("Admitted", True, "Admitted", message, record.cleared_at or since),
             ]
         case State.EVICTING:
-            message = record.message if record.is_stop_refused else sentences.BEING_STOPPED
+            message = record.message if record.is_stop_hindered else sentences.BEING_STOPPED
             return [
                 _condition("QuotaReserved", True, "QuotaReserved", reserved, since),
                 _condition("Admitted", False, "Evicted", message, since),

@@ -146,7 +146,7 @@ class Explanations:
             waiting = (check for check in orders.checks if check.state != "Ready")
             checks = [(check.name, check.state, check.message or silent.get(check.name, "")) for check in waiting]
         ended = record.state is State.FINISHED
-        stopping = record.state is State.EVICTING and not record.is_stop_refused
+        stopping = record.state is State.EVICTING and not record.is_stop_hindered
         return ExplainedWorkload(
             title=f"{record.workload.kind} {record.workload.key}",
             local_queue=record.workload.queue,

@@ -137,6 +137,14 @@ class PodProblemsFound:
 
 
 @dataclass(frozen=True, slots=True)
+class PodsLeft:
+    """Message about the pods of a workload that is being stopped, which nothing stops; empty: there are none."""
+
+    uid: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodesDrained:
     """Message that workloads have pods on nodes that have to be empty, as the deadline of a Drain has passed."""
 
@@ -188,6 +196,7 @@ Message: TypeAlias = (
     | PodsMeasured
     | PodForced
     | PodProblemsFound
+    | PodsLeft
     | KindListed
     | NodesAndPodsChanged
     | NodesDrained

@@ -305,8 +305,8 @@ class WorkloadChange:
             self.engine_events.append(WorkloadEvicted(self.tracked.uid))
         self.is_due = True
 
-    def note_stop_refused(self, text: str) -> None:
-        """Store the message why it cannot be stopped, or its object restored; empty: it can."""
+    def note_stop_hindered(self, text: str) -> None:
+        """Store the message why it is not stopped, or its object not restored; empty: nothing is in the way."""
         record = self.tracked.record
         if record.state is not State.EVICTING or record.eviction is None:
             return

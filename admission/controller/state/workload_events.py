@@ -140,7 +140,7 @@ class WorkloadEvents:
                 self._emit_eviction(record, record.eviction)
             elif record.message == sentences.UNLABELLED_POD:
                 self._emit(record, DEQUEUED, record.message, True, "")
-            elif record.is_stop_refused:
+            elif record.is_stop_hindered:
                 self._emit(record, _eviction_reason(record.evict_reason), record.message, True, "")
             elif record.checks_pending and uid in reserved:
                 self._emit(record, QUOTA_RESERVED, record.message, False, "")

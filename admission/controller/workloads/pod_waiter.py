@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from admission.controller.state.inbox import PodsCounted, PodsGone, PodsMeasured
+from admission.controller.state.inbox import PodsCounted, PodsGone, PodsLeft, PodsMeasured
 from admission.kinds.base import POD_OWNER, POD_SET
 from admission.kinds.children import controller_of
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.kinds.requests import pod_requests
+from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class _Wait:
     """Seconds from the next poll to the one after it."""
     counts: bool = False
     """Whether the pods are only counted."""
+    left: bool = False
+    """Whether pods that nothing stops were reported."""
     found: Counter[str] | None = None
     """Unfinished pods at the last poll, by pod set; None: not polled yet."""
     measures: set[str] | None = None
@@ -91,7 +94,8 @@ class _Wait:
 class PodWaiter:
     """Polls the pods of workloads, and puts the results into the inbox.
 
-    `PodsGone` once, when a workload to wait for has no unfinished pod; `PodsCounted` repeatedly, for one to count;
+    `PodsGone` once, when a workload to wait for has no unfinished pod, and `PodsLeft` before, if only its user can end
+    some; `PodsCounted` repeatedly, for one to count;
     `PodsMeasured` when pods of further pod sets are there, of one whose requests are to be read.
     """
 
@@ -202,6 +206,7 @@ class PodWaiter:
     async def _poll_batch(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
         alive: dict[str, Counter[str]] = defaultdict(Counter)
         staying: dict[str, Counter[str]] = defaultdict(Counter)
+        left: dict[str, list[str]] = defaultdict(list)
         measured = {wait.uid: dict[str, dict[str, int]]() for wait in waits if wait.measures is not None}
         params = {"labelSelector": _selector(label, waits)}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
@@ -211,7 +216,10 @@ class PodWaiter:
                 if pod.get("status", {}).get("phase") not in FINISHED_PHASES:  # terminating pods still use quota
                     labels = pod["metadata"]["labels"]
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
-                    staying[labels[label]][labels.get(POD_SET, "")] += "deletionTimestamp" not in pod["metadata"]
+                    stays = "deletionTimestamp" not in pod["metadata"]
+                    staying[labels[label]][labels.get(POD_SET, "")] += stays
+                    if stays and controller_of(pod) is None:
+                        left[labels[label]].append(pod["metadata"]["name"])
         for wait in waits:
             if wait.measures is not None:
                 self._measured(wait, wait.measures, measured[wait.uid], staying[wait.uid])
@@ -224,11 +232,19 @@ class PodWaiter:
                 continue
             if wait.uid in alive:
                 wait.empty_polls = 1  # its controller has processed the start
+                self._note_left(wait, left.get(wait.uid, ()))
                 continue
             wait.empty_polls -= 1
             if wait.empty_polls <= 0 and self._waiting.get(wait.uid) is wait:
                 del self._waiting[wait.uid]
                 self._inbox.put(PodsGone(wait.uid, wait.number))
+
+    def _note_left(self, wait: _Wait, names: Sequence[str]) -> None:
+        """Report pods without a controller; not at the first poll, as Sluice deletes those of some kinds itself."""
+        if self._waiting.get(wait.uid) is wait and wait.interval > POLL_INTERVAL[0] and (names or wait.left):
+            wait.left = bool(names)
+            text = sentences.left_pods(wait.namespace, names) if names else ""
+            self._inbox.put(PodsLeft(wait.uid, text))
 
     async def _measure_jobs(self, namespace: str, waits: Sequence[_Wait]) -> None:
         """Read some pods of Jobs; those of which the page has none are read again later, without the others."""

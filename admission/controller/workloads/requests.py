@@ -15,8 +15,8 @@ from admission.controller.workloads.triggers import (
     ObjectDeleted,
     PodProblem,
     StartImpossible,
+    StopHindered,
     Stopped,
-    StopRefused,
 )
 from admission.engine.vocabulary import PODS_UNSCHEDULED
 from admission.kinds.base import is_watched
@@ -138,8 +138,8 @@ class Requests:
             return
         if message.step is not Step.WAIT:  # a read says nothing about the request that is repeated after it
             tracked.attempts = 0
-        if message.step in (Step.STOP, Step.RESTORE) and tracked.record.is_stop_refused:
-            self._handle(tracked, StopRefused(""))
+        if message.step in (Step.STOP, Step.RESTORE) and tracked.record.is_stop_hindered:
+            self._handle(tracked, StopHindered(""))
         if self._kinds.is_composed(tracked.record.workload):
             self._group_done(tracked, message.step)
             return
@@ -233,7 +233,7 @@ class Requests:
         is_lasting = isinstance(error, Forbidden) or tracked.attempts > 2
         if step in _CHANGES and is_lasting and isinstance(error, StatusError):
             text = sentences.change_refused(_CHANGES[step], clean(str(error.status.get("message") or error)))
-            self._handle(tracked, PodProblem(text) if step is Step.START else StopRefused(text))
+            self._handle(tracked, PodProblem(text) if step is Step.START else StopHindered(text))
         # After a conflict the watch delivers the present version soon, so the backoff stays short.
         tries = 1 if isinstance(error, Conflict) else tracked.attempts
         self._sender.pause(tracked.uid, random.uniform(0.5, 1.0) * min(0.2 * 2**tries, MAX_BACKOFF))

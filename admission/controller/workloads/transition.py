@@ -37,8 +37,8 @@ from admission.controller.workloads.triggers import (
     ReasonChanged,
     RequestsMeasured,
     StartImpossible,
+    StopHindered,
     Stopped,
-    StopRefused,
     SurplusCounted,
 )
 from admission.engine.vocabulary import BUDGET_EXHAUSTED, OVER_QUOTA, PREEMPTED, RESERVATION_STARTED
@@ -106,7 +106,7 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     EditedBeforeStart: lambda change, trigger, _: change.amend(original=trigger.original),
     KindUnlisted: lambda change, _trigger, _: change.block_kind_unlisted(),
     LeftQueue: lambda change, trigger, _: change.finish(outcome=DEQUEUED, message=trigger.message),
-    StopRefused: lambda change, trigger, _: change.note_stop_refused(trigger.text),
+    StopHindered: lambda change, trigger, _: change.note_stop_hindered(trigger.text),
     PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
     PodEndedByForce: lambda change, trigger, _: change.write(reason=FORCED, message=trigger.text),
     ReasonChanged: lambda change, trigger, _: change.set_waiting_reason(trigger.reason, trigger.message),

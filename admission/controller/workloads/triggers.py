@@ -79,8 +79,8 @@ class PodEndedByForce:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRefused:
-    """The API server refused to stop or restore the object, with the error `text`; empty: it has accepted."""
+class StopHindered:
+    """Why it is not stopped or restored: the API server's refusal, or pods that nothing stops; empty: nothing is."""
 
     text: str
 
@@ -227,7 +227,7 @@ Trigger: TypeAlias = (
     | LastPodEnded
     | PodProblem
     | PodEndedByForce
-    | StopRefused
+    | StopHindered
     | SurplusCounted
     | PlacesGivenUp
     | RequestsMeasured
