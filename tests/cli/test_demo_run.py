@@ -167,6 +167,16 @@ async def test_topology_scene_draws_both_maps_and_splits_no_training_run(warm_de
     assert "✓ by topology no training run was split over racks" in text
 
 
+@pytest.mark.long
+async def test_clusters_scene_shares_a_quota_and_dispatches_while_a_cluster_is_cut_off(warm_demo: Start) -> None:
+    process = await warm_demo("--scene", "clusters", "--jobs", "90")
+    text = (await process.communicate())[0].decode()
+    assert process.returncode == 0, text
+    assert text.count("✓ all 90 Jobs ran") == text.count("✓ each Job ran exactly once") == 2
+    assert text.count("✓ quota was never exceeded (180 checks") == 2
+    assert text.count("Sluice cannot reach cluster c") == 2
+
+
 @pytest.mark.costly
 async def test_month_scene_draws_a_month_and_keeps_budget_calendar_and_reservation(warm_demo: Start) -> None:
     process = await warm_demo("--scene", "month")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.demo.plan import three_teams
-from admission.cli.demo.scenes import fair_share, of_kinds
+from admission.cli.demo.scenes import fair_share, of_clusters, of_kinds
 from admission.cli.demo.trace import trace_plan
 
 if TYPE_CHECKING:
@@ -19,19 +19,25 @@ if TYPE_CHECKING:
 
     from admission.cli.demo.terminal import Terminal
 
-_QUOTAS, _FAIR_SHARE, _TOPOLOGY, _MONTH, _KINDS = _SCENES = "quotas", "fair-share", "topology", "month", "kinds"
+_QUOTAS, _FAIR_SHARE, _TOPOLOGY, _MONTH, _KINDS = _ALL = "quotas", "fair-share", "topology", "month", "kinds"
+_CLUSTERS: Final = "clusters"
+_SCENES: Final = (*_ALL, _CLUSTERS)
 _VIRTUAL: Final = (_TOPOLOGY, _MONTH)
 """Scenes without processes, on virtual time."""
 
 
 @click.command()
-@click.option("--scene", type=click.Choice(_SCENES), help="Run only this scene.  [default: all]")
+@click.option("--scene", type=click.Choice(_SCENES), help="Run only this scene.  [default: all but clusters]")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
     help="Run a single scene instead: the first pods of this openb_pods.csv as Jobs.",
 )
-@click.option("--jobs", type=click.IntRange(1, 10_000), help="Number of Jobs.  [default: 1000; with --trace 2000]")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 10_000),
+    help="Number of Jobs.  [default: 1000; with --trace 2000; of clusters 3000]",
+)
 @click.option(
     "--nodes",
     type=click.IntRange(10, 1000),
@@ -67,6 +73,8 @@ def demo(
                   of weekends and a Reservation
       kinds       RayClusters, Volcano Jobs as TorchX submits them, StatefulSets
                   and Jobs in one cohort: each starts with all its pods
+      clusters    3000 Jobs in three clusters with one quota, then 1000 that one
+                  cluster dispatches to two others; one is cut off for some time
 
     \b
     Examples:
@@ -107,8 +115,10 @@ def _scenes(
         if scene is not None:
             raise click.UsageError("--scene cannot be given with --trace, which is a separate scene")
         return [partial(run, trace_plan(trace, jobs=jobs or 2000, speed=speed or 360.0), keep=keep)]
-    if scene not in (None, _QUOTAS) and (jobs is not None or nodes is not None):
-        raise click.UsageError("--jobs and --nodes are for the scene quotas; the other scenes have fixed sizes")
+    if (scene not in (None, _QUOTAS) and nodes is not None) or (scene not in (None, _QUOTAS, _CLUSTERS) and jobs):
+        raise click.UsageError(
+            "--jobs and --nodes are for the scene quotas, --jobs for clusters; others have fixed sizes"
+        )
     if scene in _VIRTUAL and (speed is not None or keep):
         raise click.UsageError(f"--speed and --keep are for the other scenes; {scene} runs on virtual time")
     virtual = {_TOPOLOGY: place_runs, _MONTH: play_month}
@@ -117,7 +127,11 @@ def _scenes(
         _FAIR_SHARE: fair_share(speed=speed or 60.0),
         _KINDS: of_kinds(speed=speed or 60.0),
     }
-    names = _SCENES if scene is None else (scene,)
+    if scene == _CLUSTERS:
+        numbers = ((False, jobs or 3000), (True, jobs or 1000))
+        shared, dispatched = (of_clusters(dispatches=each, jobs=count, speed=speed or 60.0) for each, count in numbers)
+        return [partial(run, shared, keep=False), partial(run, dispatched, keep=keep)]
+    names = _ALL if scene is None else (scene,)
     return [
         virtual[name] if name in _VIRTUAL else partial(run, plans[name], keep=keep and name == names[-1])
         for name in names

@@ -10,7 +10,7 @@ from admission.cli.demo.plan import QUEUE, job_document, node_document
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from admission.cli.demo.account import SceneAccount
     from admission.cli.demo.plan import Document, PlannedJob, ScenePlan
@@ -21,7 +21,7 @@ _AT_ONCE: Final = 16
 
 
 async def prepare(client: Client, plan: ScenePlan) -> None:
-    """Create the teams' namespaces and the nodes."""
+    """Create the teams' namespaces and the nodes of a cluster."""
     for team in plan.teams:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team.name}}
         await client.create("/api/v1/namespaces", namespace)
@@ -34,27 +34,33 @@ def operated(plan: ScenePlan) -> tuple[str, ...]:
     return tuple(kind for kind in plan.kinds if "/" in kind)
 
 
-async def submit(client: Client, plan: ScenePlan, account: SceneAccount, elapsed: Callable[[], float]) -> None:
+async def submit(
+    clients: Mapping[str, Client], plan: ScenePlan, account: SceneAccount, elapsed: Callable[[], float]
+) -> None:
     """Create each Job of the plan at its time of arrival, or as soon after it as the API server accepts it.
 
-    Objects that run until they are deleted are deleted at the end of their run time. `elapsed` returns the real seconds
-    since the start.
+    `clients`: by cluster. Objects that run until they are deleted are deleted at the end of their run time. `elapsed`
+    returns the real seconds since the start.
     """
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(min(_AT_ONCE, len(plan.jobs))):
-            users.create_task(_user(client, plan, account, jobs, elapsed))
+            users.create_task(_user(clients, plan, account, jobs, elapsed))
         for job in plan.jobs:
             if job.kind in UNTIL_DELETED:
-                users.create_task(_delete_at_end(client, plan, account, job))
+                users.create_task(_delete_at_end(clients[job.cluster], plan, account, job))
 
 
 async def _user(
-    client: Client, plan: ScenePlan, account: SceneAccount, jobs: Iterator[PlannedJob], elapsed: Callable[[], float]
+    clients: Mapping[str, Client],
+    plan: ScenePlan,
+    account: SceneAccount,
+    jobs: Iterator[PlannedJob],
+    elapsed: Callable[[], float],
 ) -> None:
     for job in jobs:
         await asyncio.sleep(max(0.0, job.arrival - elapsed()))
-        await client.create(PATHS[job.kind].format(job.team), document(plan, job))
+        await clients[job.cluster].create(PATHS[job.kind].format(job.team), document(plan, job))
         account.submitted(f"{job.team}/{job.name}")
 
 

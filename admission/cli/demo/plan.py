@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from admission.model.quantity import format_amount
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +64,8 @@ class PlannedJob:
     run_seconds: float
     arrival: float = 0.0
     kind: str = "Job"
+    cluster: str = LOCAL
+    """The cluster in which it is created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class ScenePlan:
 
     kinds: tuple[str, ...] = ()
     """Kinds that are queued in addition to Jobs, with their names in the setting `integrations`."""
+    others: tuple[str, ...] = ()
+    """Clusters that join the first one, which has the name `local`; each has the nodes."""
+    dispatches: bool = False
+    """Whether all Jobs are created in the first cluster, and run in the others."""
     noun: str = "Jobs"
     """Plural noun for the planned objects in displayed texts, such as "objects"."""
 
@@ -96,8 +103,14 @@ class ScenePlan:
     @property
     def settings(self) -> Document:
         """Return the settings of `sluice serve` that the scene needs, in addition to addresses and paths."""
-        kinds = {"integrations": {"frameworks": ["batch/job", *self.kinds]}} if self.kinds else {}
-        return {"fairSharing": {"enable": True}} | kinds if self.fair_sharing else kinds
+        settings: Document = {}
+        if self.fair_sharing:
+            settings["fairSharing"] = {"enable": True}
+        if self.kinds:
+            settings["integrations"] = {"frameworks": ["batch/job", *self.kinds]}
+        if self.others:
+            settings["admission"] = "policies"  # written into each cluster; a webhook would need a process in each
+        return settings
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -159,14 +172,19 @@ def _part(whole: Mapping[str, int], hundredths: int) -> dict[str, int]:
 
 
 def queue_documents(plan: ScenePlan) -> list[Document]:
-    """Return the manifests for `sluice apply`: flavor, priority classes, cohort, and the queues of each team."""
-    documents = [
-        queue_object("ResourceFlavor", FLAVOR, spec={"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()]}),
+    """Return the manifests for `sluice apply`: clusters, flavors, priority classes, cohort, and queues of each team."""
+    documents = [queue_object("Cluster", name, spec={"kubeconfig": f"{name}.yaml"}) for name in plan.others]
+    for flavor, clusters in _flavors(plan).items():
+        spec = {"nodeLabels": _NODE_LABELS, "tolerations": [_toleration()], **clusters}
+        documents.append(queue_object("ResourceFlavor", flavor, spec=spec))
+    documents += [
         queue_object("Cohort", COHORT, spec={"resourceGroups": _groups(plan, plan.common)} if plan.common else {}),
     ]
     for team in plan.teams:
         groups = _groups(plan, team.nominal, team.borrowing)
         queue: Document = {"cohortName": COHORT, "namespaceSelector": {}, "resourceGroups": groups}
+        if plan.dispatches:
+            queue["dispatch"] = {}
         if plan.fair_sharing:
             queue["fairSharing"] = {"weight": str(team.weight)}
         if plan.evicts:
@@ -184,13 +202,23 @@ def queue_documents(plan: ScenePlan) -> list[Document]:
     return documents
 
 
+def _flavors(plan: ScenePlan) -> dict[str, Document]:
+    """Return each flavor with the clusters that have it: all, or one if Sluice chooses the cluster."""
+    if not plan.dispatches:
+        return {FLAVOR: {}}
+    return {f"{FLAVOR}-{name}": {"clusters": [name]} for name in plan.others}
+
+
 def _groups(plan: ScenePlan, nominal: Mapping[str, int], borrowing: Mapping[str, int] | None = None) -> list[Document]:
+    flavors = _flavors(plan)
     quotas: list[Document] = []
     for resource in plan.resources:
-        quotas.append({"name": resource, "nominalQuota": format_amount(resource, nominal[resource])})
+        quotas.append({"name": resource, "nominalQuota": format_amount(resource, nominal[resource] // len(flavors))})
         if borrowing is not None:
-            quotas[-1]["borrowingLimit"] = format_amount(resource, borrowing[resource])
-    return [{"coveredResources": list(plan.resources), "flavors": [{"name": FLAVOR, "resources": quotas}]}]
+            quotas[-1]["borrowingLimit"] = format_amount(resource, borrowing[resource] // len(flavors))
+    return [
+        {"coveredResources": [*plan.resources], "flavors": [{"name": name, "resources": quotas} for name in flavors]}
+    ]
 
 
 def queue_object(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Document:
@@ -245,6 +273,7 @@ def job_document(plan: ScenePlan, job: PlannedJob) -> Document:
         "spec": {
             "parallelism": job.pods,
             "completions": job.pods,
+            **({"managedBy": "sluice.dev/dispatch"} if plan.dispatches else {}),
             "backoffLimit": 0,
             "template": {
                 "metadata": {"annotations": {"sandbox.sluice.dev/run-seconds": f"{job.run_seconds:g}"}},

@@ -10,20 +10,36 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.demo.account import SceneAccount
+from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.children import alongside, guarded
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.load import operated, prepare, submit
 from admission.cli.demo.observer import Observer
 from admission.cli.demo.page import DemoPage
 from admission.cli.demo.plan import queue_documents
-from admission.cli.demo.stage import DemoCluster, DemoSluice, apply, running_sandbox, running_sluice, sluice_writes
+from admission.cli.demo.stage import (
+    SLUICE_USER,
+    DemoCluster,
+    DemoSluice,
+    apply,
+    running_sandbox,
+    running_sluice,
+    sluice_writes,
+)
+from admission.cli.errors import DemoError
 from admission.cluster.client import Client
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admission.cli.demo.plan import ScenePlan
     from admission.cli.demo.terminal import Terminal
 
+CREDENTIALS: Final = "credentials"
+"""Name of the directory of the kubeconfigs of further clusters."""
+_CUT: Final = 3.0
+"""Real seconds for which Sluice cannot reach a cluster."""
 _POLL: Final = 0.1
 """Seconds between updates of the terminal."""
 _QUIET: Final = 1.0
@@ -41,15 +57,24 @@ async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
         terminal.say("Starting a sandbox (a simulated cluster) and Sluice, each as a separate process ...")
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed, kinds=operated(plan)))
+        others = await _other_clusters(stack, directory, plan)
         serving = await stack.enter_async_context(
-            running_sluice(directory, cluster.sluice_kubeconfig, settings=plan.settings)
+            running_sluice(
+                directory,
+                cluster.sluice_kubeconfig,
+                settings=plan.settings,
+                credentials=directory / CREDENTIALS if others else None,
+            )
         )
         await stack.enter_async_context(guarded(serving.child))
         client = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
-        await prepare(client, plan)
+        for each in (client, *others.values()):
+            await prepare(each, plan)
         await apply(directory, serving, queue_documents(plan))
+        for name in others:
+            await _until_joined(client, name)
         account = SceneAccount(plan)
-        observer = Observer(client, account)
+        observer = Observer(client, account, others=others.values())
         page = await stack.enter_async_context(DemoPage(account, observer.elapsed))
         await stack.enter_async_context(alongside(observer.run()))
         await observer.synced()
@@ -57,12 +82,17 @@ async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
         terminal.say(
             f"Dashboard at {serving.server}/ui/ (certificate of the demo's own CA), sign in with token {cluster.token}"
         )
-        before = await _costs(client, serving)
+        clients = {LOCAL: client, **others}
+        before = await _costs(clients, serving)
         with terminal:
-            async with alongside(page.run()), alongside(submit(client, plan, account, observer.elapsed)):
+            async with (
+                alongside(page.run()),
+                alongside(submit(clients, plan, account, observer.elapsed)),
+                alongside(_cut(others, account, terminal)),
+            ):
                 await _until_done(account, observer, terminal)
         elapsed = observer.elapsed()
-        closing = close(account, await _costs_since(before, client, serving), elapsed)
+        closing = close(account, await _costs_since(before, clients, serving), elapsed)
         terminal.close(closing)
         await page.publish(closing)
         if keep:
@@ -85,17 +115,60 @@ async def _until_done(account: SceneAccount, observer: Observer, terminal: Termi
     terminal.draw(account, observer.elapsed(), force=True)
 
 
-async def _costs(client: Client, serving: DemoSluice) -> Costs:
+async def _other_clusters(stack: AsyncExitStack, directory: Path, plan: ScenePlan) -> dict[str, Client]:
+    """Start the further clusters of a plan, until the end of the stack, and return an admin's client of each."""
+    clients = {}
+    for name in plan.others:
+        (directory / name).mkdir()
+        (directory / CREDENTIALS).mkdir(exist_ok=True)
+        cluster = await stack.enter_async_context(running_sandbox(directory / name, speed=plan.speed))
+        (directory / CREDENTIALS / f"{name}.yaml").write_text(cluster.sluice_kubeconfig.read_text())
+        clients[name] = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
+    return clients
+
+
+async def _until_joined(client: Client, name: str) -> None:
+    """Wait until Sluice takes workloads of a cluster. Raises DemoError if that takes too long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_STUCK):
+            while True:
+                cluster = await client.get(f"/apis/sluice.dev/v1/clusters/{name}")
+                if cluster.get("status", {}).get("state") == "Active":
+                    return
+                await asyncio.sleep(_POLL)
+    raise DemoError(f"cluster {name} has not joined within {_STUCK:g} s: {cluster.get('status')}")
+
+
+async def _cut(others: Mapping[str, Client], account: SceneAccount, terminal: Terminal) -> None:
+    """Cut the last cluster off from Sluice for some seconds, but not from its users, when a third of all Jobs ran."""
+    if not others:
+        return
+    name, client = [*others.items()][-1]
+    while account.count(Phase.DONE) < len(account.plan.jobs) / 3:  # noqa: ASYNC110  watches update it
+        await asyncio.sleep(_POLL)
+    rules = ({"do": "closeWatches", "abrupt": True}, {"do": "drop"})
+    cut = {"rules": [{"match": {"user": [SLUICE_USER]}, **rule} for rule in rules]}
+    await client.create("/sandbox/faults", cut)
+    terminal.say(f"Sluice cannot reach cluster {name} any more; what runs there runs on, and holds its quota.")
+    await asyncio.sleep(_CUT)
+    await client.delete("/sandbox/faults")
+    terminal.say(f"Sluice can reach cluster {name} again.")
+
+
+async def _costs(clients: Mapping[str, Client], serving: DemoSluice) -> Costs:
     """Return the costs since the start of the processes."""
-    return Costs(await sluice_writes(client), (await serving.statistics())["writeTransactions"])
+    writes = Counter[str]()
+    for client in clients.values():
+        writes += await sluice_writes(client)
+    return Costs(writes, (await serving.statistics())["writeTransactions"])
 
 
-async def _costs_since(before: Costs, client: Client, serving: DemoSluice) -> Costs:
+async def _costs_since(before: Costs, clients: Mapping[str, Client], serving: DemoSluice) -> Costs:
     """Return the costs since `before`, after Sluice's last write: it creates Events with some delay."""
-    last = await _costs(client, serving)
+    last = await _costs(clients, serving)
     while True:
         await asyncio.sleep(_QUIET)
-        before_last, last = last, await _costs(client, serving)
+        before_last, last = last, await _costs(clients, serving)
         if last == before_last:
             break
     return Costs(

@@ -1,15 +1,19 @@
-"""Plans of two scenes: fair sharing, where teams borrow the cohort's quota by weight, and kinds that start whole."""
+"""Plans of scenes: fair sharing by weight, kinds that start whole, and several clusters."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Final
 
-from admission.cli.demo.plan import Nodes, PlannedJob, ScenePlan, Team
+from admission.cli.demo.plan import Nodes, PlannedJob, ScenePlan, Team, three_teams
+from admission.model.workload import LOCAL
 
 _GIB: Final = 2**30
 _NODE: Final = {"cpu": 10_000, "memory": 10 * _GIB}
 _POD: Final = {"cpu": 1_000, "memory": _GIB}
+_OTHERS: Final = ("b", "c")
+"""Clusters beside the first one."""
 
 # Name, weight, number of Jobs, and their arrival in real seconds after the start: the first team takes everything.
 _TEAMS: Final = (("research", 1, 60, 0.0), ("students", 1, 40, 4.0), ("platform", 2, 50, 8.0))
@@ -76,4 +80,31 @@ def of_kinds(*, speed: float = 60.0) -> ScenePlan:
         shown=("cpu",),
         kinds=("pod", "ray.io/raycluster", "batch.volcano.sh/job"),
         noun="objects",
+    )
+
+
+def of_clusters(*, dispatches: bool, jobs: int, speed: float = 60.0) -> ScenePlan:
+    """Return the plan: three clusters with one quota, in all of which Jobs are created; or in one that dispatches them.
+
+    Each cluster has more nodes than its part of the quota needs, so that quota alone decides.
+    """
+    plan = three_teams(jobs=jobs, nodes=100, speed=speed)
+    names = (LOCAL,) if dispatches else (LOCAL, *_OTHERS)
+    requests = {"cpu": 4_000 if dispatches else 2_000, "memory": 2 * _GIB}
+    return replace(
+        plan,
+        title=f"{jobs} Jobs of 2 pods "
+        + ("in one cluster, of which each is run by one of two others" if dispatches else "in three clusters"),
+        notes=(
+            "Sluice decides which cluster runs a Job, and reports its status in the first one."
+            if dispatches
+            else "One Sluice decides for all of them, within one quota of 1000 CPUs; Jobs stay in their clusters.",
+        ),
+        nodes=Nodes(60, _NODE),
+        jobs=tuple(
+            replace(job, pods=2, requests=requests, cluster=names[number % len(names)])
+            for number, job in enumerate(plan.jobs)
+        ),
+        others=_OTHERS,
+        dispatches=dispatches,
     )
