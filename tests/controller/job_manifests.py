@@ -38,7 +38,7 @@ class JobCase:
     pods: int
     requests: dict[str, int]
     says: str
-    """Feature that it tests, for the table in docs/kinds/tests.md."""
+    """What is special in it."""
 
     @property
     def namespace(self) -> str:

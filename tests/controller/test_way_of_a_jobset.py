@@ -12,10 +12,6 @@ from admission.model import child_sentences, sentences
 JOBSETS = KINDS.get(*JOBSET)
 
 
-def suspended(obj):
-    return obj["spec"]["suspend"] is True
-
-
 def started(obj):
     return obj["spec"]["suspend"] is False
 
@@ -70,33 +66,6 @@ async def test_jobset_is_started_by_one_patch_and_releases_quota_when_completed(
         await sluice.job("next", runs)
 
 
-async def test_jobset_waits_for_quota_in_use_by_a_job_and_reports_the_reason(sluice):
-    async with served(sluice.sandbox, JOBSETS):
-        await sluice.submit(job("first", cpu="2"))
-        await sluice.job("first", runs)
-        await sluice.user.create("jobsets", "team-a", jobset("second"))
-        waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
-        assert waiting.message == ("Needs 3 CPU (default): less is free. It starts as soon as enough becomes free.")
-        await sluice.user.delete("jobs", "team-a", "first", propagation="Background")
-        await until(sluice.user, "jobsets", "second", started)
-
-
-@pytest.mark.costly
-async def test_jobset_is_evicted_restored_exactly_and_admitted_again(sluice):
-    async with served(sluice.sandbox, JOBSETS):
-        created = await sluice.user.create("jobsets", "team-a", jobset("a"))
-        running = await until(sluice.user, "jobsets", "a", is_ready)
-        assert len(pods_of(sluice.user, running)) == 3
-        await sluice.order("a", held=True)
-        record = await sluice.record("a", "pending", reason="OnHold")
-        assert record.admission is None
-        stopped = await until(sluice.user, "jobsets", "a", suspended)
-        assert stopped["spec"] == created["spec"]
-        assert pods_of(sluice.user, stopped) == []
-        await sluice.order("a", held=False)
-        await until(sluice.user, "jobsets", "a", is_ready)
-
-
 async def test_pod_that_its_deleted_job_has_left_is_named_while_it_holds_quota(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
@@ -131,19 +100,6 @@ async def test_deleted_jobset_holds_quota_until_its_orphaned_pods_are_gone(sluic
             await sluice.user.delete("jobs", "team-a", name, propagation="Background")
         assert (await sluice.record("a", "finished")).outcome == "Deleted"
         await sluice.job("next", runs)
-
-
-async def test_pending_jobset_unsuspended_by_user_is_suspended_again(sluice):
-    async with served(sluice.sandbox, JOBSETS):
-        await sluice.user.create("jobsets", "team-a", jobset("big", cpu="3"))
-        await sluice.record("big", "pending", reason="ExceedsMaxQuota")
-        await sluice.user.patch("jobsets", "team-a", "big", {"spec": {"suspend": False}})
-        stopped = await until(sluice.user, "jobsets", "big", suspended)
-
-        async def without_pods():
-            return not pods_of(sluice.user, stopped)
-
-        await sluice.eventually(without_pods)
 
 
 @pytest.mark.costly
@@ -202,21 +158,6 @@ async def test_child_job_that_was_edited_while_sluice_was_down_gets_back_the_pod
         await sluice.job("a-workers-0", lambda each: each["spec"]["parallelism"] == 2)
         await pods_until(sluice.user, "team-a", lambda found: len(found) == 3)
         assert await limited(sluice, "a")
-
-
-@pytest.mark.costly
-async def test_running_and_pending_jobsets_continue_after_restart(sluice):
-    async with served(sluice.sandbox, JOBSETS):
-        await sluice.user.create("jobsets", "team-a", jobset("runs"))
-        await until(sluice.user, "jobsets", "runs", is_ready)
-        await sluice.user.create("jobsets", "team-a", jobset("waits"))
-        await sluice.record("waits", "pending", reason="WaitingForQuota")
-        await sluice.end()
-        await sluice.start(kinds=KINDS)
-        await sluice.record("runs", "admitted")
-        await sluice.order("runs", held=True)
-        await sluice.record("runs", "pending", reason="OnHold")
-        await until(sluice.user, "jobsets", "waits", is_ready)
 
 
 @pytest.mark.costly

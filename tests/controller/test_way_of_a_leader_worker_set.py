@@ -91,20 +91,6 @@ async def test_recreated_group_keeps_its_admission(cluster):
     assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
 
 
-@pytest.mark.costly
-async def test_evicted_group_queues_again_as_the_same_workload(cluster):
-    await submit(cluster, workers())
-    await pods_until(cluster.user, "team-a", running(8))
-    first = await cluster.record("lws-1", "admitted")
-    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
-    await pods_until(cluster.user, "team-a", running(0, 8))
-    await holds(cluster, 0)
-    assert (await cluster.record("lws-1", "pending")).workload.uid == first.workload.uid
-    await cluster.apply(cluster_queue())
-    await pods_until(cluster.user, "team-a", running(8))
-    await holds(cluster, 4000)
-
-
 async def test_leader_ready_set_is_admitted_with_quota_for_leader_and_workers(cluster):
     obj = workers(replicas=1, startupPolicy="LeaderReady")
     del obj["spec"]["leaderWorkerTemplate"]["leaderTemplate"]

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 from job_examples import TOLERATION, cluster_queue, job, local_queue
-from pod_examples import GATE, pod
+from pod_examples import pod
 from pod_groups import (
     KINDS,
     create,
@@ -86,18 +86,6 @@ async def test_priority_class_of_pods_sets_priority_of_the_group(cluster):
     await create(cluster, *(member(f"g-{number}", priorityClassName="soon") for number in range(3)))
     await pods_until(cluster, run("g-0", "g-1", "g-2"))
     assert (await cluster.record("g", "admitted")).workload.priority == 7
-
-
-@pytest.mark.costly
-async def test_pod_group_without_quota_waits_with_gated_pods(cluster):
-    await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
-    await cluster.record("large", "admitted")
-    await create(cluster, *(member(f"g-{number}") for number in range(3)))
-    record = await cluster.record("g", "pending", reason="WaitingForQuota")
-    assert "Needs 3 CPU (default): less is free." in record.message
-    assert sum(each.count for each in record.workload.pod_sets) == 3
-    pods = [cluster.user.get("pods", "team-a", f"g-{number}") for number in range(3)]
-    assert all(GATE in each["spec"]["schedulingGates"] for each in pods)
 
 
 @pytest.mark.costly

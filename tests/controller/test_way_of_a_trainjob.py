@@ -10,7 +10,7 @@ import yaml
 from custom_kinds import definition, pods_of, until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
-from test_way_of_each_kind import PAGE, end_and_delete, held_by, node, queue_of, through_the_webhook
+from test_way_of_each_kind import end_and_delete, held_by, node, queue_of, through_the_webhook
 from trainer import FIELDS, KAI, KINDS, TRAIN_JOB, trainer, trainjobs
 
 from admission.kinds.base import RENDERED
@@ -75,7 +75,7 @@ async def until_running(world, release, created):
 @pytest.mark.costly
 @pytest.mark.parametrize("release", FIELDS)
 async def test_lifecycle_of_a_trainjob(sluice, release):
-    user, steps = sluice.user, []
+    user = sluice.user
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(trainer(sluice.sandbox, release))
         await sluice.start(kinds=KINDS)
@@ -85,36 +85,26 @@ async def test_lifecycle_of_a_trainjob(sluice, release):
         waiting = await sluice.record(NAME, "pending", reason="WaitingForQuota")
         assert [(each.name, each.count) for each in waiting.workload.pod_sets] == [("node", 4)]
         assert waiting.workload.pod_sets[0].requests == {"cpu": 4000, "memory": 16 * GI, GPU: 1}
-        steps.append("queued")
         assert "less is free" in waiting.message
-        steps.append("explained")
 
         await user.delete("jobs", "team-a", "before", propagation="Background")
         jobset = await until_running(sluice, release, created)
         assert [field for field in FIELDS.values() if field in user.get("trainjobs", "team-a", NAME)["spec"]] == [
             FIELDS[release]
         ]
-        steps += ["admitted", "running", "ready"]
 
         await sluice.order(NAME, held=True)
         assert (await sluice.record(NAME, "pending", reason="OnHold")).admission is None
         assert pods_of(user, jobset) == []
-        steps.append("evicted")
         stopped = user.get("trainjobs", "team-a", NAME)
         assert stopped["spec"] == created["spec"]
         assert stopped["metadata"].get("labels") == created["metadata"]["labels"]
         assert stopped["metadata"]["annotations"] == created["metadata"]["annotations"]
-        steps.append("restored byte for byte")
         await sluice.order(NAME, held=False)
         jobset = await until_running(sluice, release, created)
-        steps.append("admitted again")
         assert [reason for reason, _ in await sluice.history(NAME)].count("Admitted") == 2
 
-        steps += await end_and_delete(sluice, "trainjobs", NAME, jobset, cpu="16")
-    row = (
-        f"| TrainJob v1alpha1, Trainer {release} | `trainjob-v2.yaml` | node 4 | `spec.suspend` | {', '.join(steps)} |"
-    )
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"
+        await end_and_delete(sluice, "trainjobs", NAME, jobset, cpu="16")
 
 
 async def until_running_for_kai(world):
@@ -157,23 +147,17 @@ async def test_lifecycle_of_trainjob_for_kai_keeps_the_fields_of_kai(sluice):
         assert [(each.count, each.requests) for each in waiting.workload.pod_sets] == [
             (2, {"cpu": 4000, "memory": 8 * GI, GPU: 1})
         ]
-        steps = ["queued", "explained"]
         await user.delete("jobs", "team-a", "before", propagation="Background")
         jobset = await until_running_for_kai(sluice)
-        steps += ["admitted", "running", "ready"]
         await sluice.order(name, held=True)
         assert (await sluice.record(name, "pending", reason="OnHold")).admission is None
         stopped = user.get("trainjobs", "team-a", name)
         assert pods_of(user, jobset) == []
         assert stopped["spec"] == created["spec"]
         assert stopped["metadata"]["labels"] == created["metadata"]["labels"] == QUEUE_OF_KAI
-        steps += ["evicted", "restored byte for byte"]
         await sluice.order(name, held=False)
         jobset = await until_running_for_kai(sluice)
-        steps.append("admitted again")
-        steps += await end_and_delete(sluice, "trainjobs", name, jobset, cpu="8")
-    row = f"| TrainJob v1alpha1, for KAI | `trainjob-kai.yaml` | node 2 | `spec.suspend` | {', '.join(steps)} |"
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"
+        await end_and_delete(sluice, "trainjobs", name, jobset, cpu="8")
 
 
 @pytest.fixture

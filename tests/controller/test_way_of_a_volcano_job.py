@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from custom_kinds import until
-from grouped_kinds import GATE, JOBS, KINDS, grouped_served, lasting, manifest, pods_until, running
+from grouped_kinds import JOBS, KINDS, grouped_served, lasting, manifest, pods_until, running
 from job_examples import TOLERATION, cluster_queue, flavor, local_queue
 from pod_examples import gated, pod
 
@@ -110,19 +110,6 @@ async def test_volcano_job_starts_when_foreign_pod_with_its_pod_name_is_gone(clu
     await pods_until(cluster.user, "team-a", running(2))
 
 
-@pytest.mark.long
-async def test_volcano_job_waiting_for_quota_is_pending_with_gated_pods(cluster):
-    await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
-    await cluster.record("other", "admitted")
-    await submit(cluster, train())
-    record = await cluster.record(DDP, "pending", reason="WaitingForQuota")
-    assert "Needs 4 CPU (default): less is free." in record.message
-    assert all(GATE in each["spec"]["schedulingGates"] for name, each in _train(cluster).items())
-    assert job(cluster)["status"]["state"]["phase"] == "Pending"
-    await cluster.user.delete("pods", "team-a", "other")
-    await pods_until(cluster.user, "team-a", running(2))
-
-
 def _train(cluster):
     pods = cluster.user.list("pods", "team-a")
     return {each["metadata"]["name"]: each for each in pods if each["metadata"]["name"].startswith(DDP)}
@@ -223,14 +210,6 @@ async def test_deleted_volcano_job_holds_quota_until_its_last_pod_is_gone(cluste
     assert over.outcome == "Deleted"
 
 
-async def test_deleted_pending_volcano_job_is_finished_as_deleted(cluster):
-    await cluster.apply(cluster_queue(stopPolicy="Hold"))
-    await submit(cluster, train())
-    await cluster.record(DDP, "pending")
-    await cluster.user.delete(JOBS, "team-a", DDP, propagation="Background")
-    assert (await cluster.record(DDP, "finished")).outcome == "Deleted"
-
-
 async def test_aborted_pending_volcano_job_is_finished_as_failed(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, train())
@@ -239,37 +218,6 @@ async def test_aborted_pending_volcano_job_is_finished_as_failed(cluster):
     await cluster.user.patch(JOBS, "team-a", DDP, aborted, subresource="status")
     over = await cluster.record(DDP, "finished")
     assert (over.outcome, over.message) == ("Failed", "The Volcano Job is Aborted.")
-
-
-@pytest.mark.costly
-@pytest.mark.parametrize("state", ["pending", "running", "evicting"])
-async def test_volcano_job_continues_after_restart_in_each_state(cluster, state):
-    if state == "pending":
-        await cluster.apply(cluster_queue(stopPolicy="Hold"))
-    obj = train()
-    for task in obj["spec"]["tasks"]:
-        task["template"]["spec"]["terminationGracePeriodSeconds"] = 400
-        task["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
-    await submit(cluster, obj)
-    if state == "pending":
-        before = await cluster.record(DDP, "pending")
-    else:
-        await pods_until(cluster.user, "team-a", running(2))
-        before = await cluster.record(DDP, "admitted")
-    if state == "evicting":
-        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
-        await cluster.record(DDP, "evicting")
-    await cluster.end()
-    await cluster.start(kinds=KINDS)
-    if state == "evicting":
-        await pods_until(cluster.user, "team-a", running(0, 2))
-        await cluster.record(DDP, "pending")
-    if state != "running":
-        await cluster.apply(cluster_queue())
-    await pods_until(cluster.user, "team-a", running(2))
-    now = await cluster.record(DDP, "admitted")
-    assert now.workload.uid == before.workload.uid
-    assert now.workload.user == "alice"
 
 
 async def test_hold_label_of_volcano_job_keeps_the_job_pending(cluster):

@@ -13,7 +13,7 @@ from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
 from pod_examples import gated
 from test_way_of_an_experiment import KINDS, RULE
-from test_way_of_each_kind import PAGE, held_by, node, queue_of
+from test_way_of_each_kind import held_by, node, queue_of
 
 NAME = "gsm8k.t0"
 WORKER = {"cpu": 8000, "memory": 64 * GI, GPU: 4}
@@ -80,7 +80,7 @@ async def held(world):
 
 @pytest.mark.costly
 async def test_lifecycle_of_areal_experiment_manifests(sluice):
-    user, whole, steps = sluice.user, queue_of(AMOUNTS), []
+    user, whole = sluice.user, queue_of(AMOUNTS)
     areal = sluice.sandbox.local("alice")
     await sluice.submit(job("before", queue="user-queue", cpu="34"))
     await sluice.job("before", runs)
@@ -89,18 +89,15 @@ async def test_lifecycle_of_areal_experiment_manifests(sluice):
     found = [(each.name, each.count, dict(each.requests)) for each in waiting.workload.pod_sets]
     assert found == POD_SETS
     assert "less is free" in waiting.message
-    steps += ["queued", "explained"]
     await user.delete("jobs", "team-a", "before", propagation="Background")
     await pods_until(user, "team-a", are(1))
     assert await held(sluice) == AMOUNTS  # before any role is there
-    steps.append("admitted")
     sets = statefulsets()
     created = {"actor": await areal.create("statefulsets", "team-a", sets["actor"])}
     await pods_until(user, "team-a", are(3))
     created["rollout"] = await areal.create("statefulsets", "team-a", sets["rollout"])
     await pods_until(user, "team-a", are(5))
     assert await held(sluice) == AMOUNTS
-    steps += ["running role after role", "ready"]
 
     await sluice.apply({**whole, "spec": {**whole["spec"], "stopPolicy": "HoldAndDrain"}})
     await pods_until(user, "team-a", are(0, 4))  # the Job has no retries
@@ -108,13 +105,11 @@ async def test_lifecycle_of_areal_experiment_manifests(sluice):
         stopped = user.get("statefulsets", "team-a", obj["metadata"]["name"])
         assert stopped["spec"] == obj["spec"], role
         assert stopped["metadata"]["labels"] == sets[role]["metadata"]["labels"]
-    steps += ["evicted as a whole", "roles restored byte for byte"]
     await user.delete("jobs", "team-a", "areal-gsm8k-t0", propagation="Background")
     await areal.create("jobs", "team-a", controller())
     await sluice.apply(whole)
     await pods_until(user, "team-a", are(5))
     assert await held(sluice) == AMOUNTS
-    steps.append("admitted again with a new controller")
 
     for obj in created.values():
         await areal.delete("statefulsets", "team-a", obj["metadata"]["name"], propagation="Background")
@@ -123,13 +118,6 @@ async def test_lifecycle_of_areal_experiment_manifests(sluice):
     ended = {"status": {"phase": "Succeeded"}}
     await user.patch("pods", "team-a", pod["metadata"]["name"], ended, subresource="status")
     assert (await sluice.record(NAME, "finished")).admission is None
-    steps.append("finished")
     await areal.delete("jobs", "team-a", "areal-gsm8k-t0", propagation="Background")
     await sluice.submit(job("after", queue="user-queue", cpu="34"))
     await sluice.job("after", runs)
-    steps.append("deleted")
-    row = (
-        "| experiment of AReaL | `areal-controller-job.yaml`, `statefulset-areal.yaml` | 1 and 2 and 2 "
-        f"| `spec.schedulingGates` of pods | {', '.join(steps)} |"
-    )
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"

@@ -1,4 +1,4 @@
-"""Lifecycle of kinds that are queued by gates on their pods: the other rows of the table in docs/kinds/tests.md."""
+"""Lifecycle of kinds that are queued by gates on their pods: a table like that of test_way_of_each_kind.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouped_kinds import GATE, grouped_served, lasting, pods_until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU, MI
 from pod_examples import gated
-from test_way_of_each_kind import PAGE, RESOURCES, node, queue_of
+from test_way_of_each_kind import RESOURCES, node, queue_of
 
 from admission.kinds import GROUPED, LABELLED, all_kinds
 
@@ -45,12 +45,6 @@ class Case:
             for resource, amount in requests.items():
                 found[resource] += self.workloads * count * amount
         return found
-
-    def row(self, steps):
-        """Return the row of the table in docs/kinds/tests.md."""
-        sets = " and ".join(str(count) for count, _ in self.pod_sets)
-        each = sets if self.workloads == 1 else f"{self.workloads} workloads of {sets}"
-        return f"| {self.kind} | `{self.name}.yaml` | {each} | `spec.schedulingGates` of pods | {', '.join(steps)} |"
 
 
 ONE_CPU = {"cpu": 1000}
@@ -208,7 +202,7 @@ async def finished(world):
 
 
 async def wait_for_quota(world, case):
-    """Check the pod sets and messages of the pending workloads; return the steps taken."""
+    """Check the pod sets and messages of the pending workloads."""
 
     async def waiting():
         found = (await world.store.workloads.list(namespace="team-a")).workloads
@@ -219,13 +213,12 @@ async def wait_for_quota(world, case):
     assert all("less is free" in record.message for record in records)
     counts = [sorted(each.count for each in record.workload.pod_sets) for record in records]
     assert counts == [sorted(count for count, _ in case.pod_sets)] * case.workloads
-    return ["queued", "explained"]
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-without-".join((case.name, *case.off)))
 async def test_lifecycle_of_manifest_with_gated_pods(world, tmp_path, case):
-    user, amounts, steps = world.user, case.amounts(), []
+    user, amounts = world.user, case.amounts()
     whole, none = queue_of(amounts), dict.fromkeys(RESOURCES, 0)
     kinds = all_kinds(frameworks=[each for each in FRAMEWORKS if each not in case.off]) if case.off else KINDS
     for number in range(2):
@@ -244,42 +237,26 @@ async def test_lifecycle_of_manifest_with_gated_pods(world, tmp_path, case):
         objects = manifests(case.name)
         for obj in objects:
             await world.sandbox.local("alice").create(plural_of(obj), "team-a", obj)
-        steps += await wait_for_quota(world, case)
+        await wait_for_quota(world, case)
 
         await user.delete("jobs", "team-a", "before", propagation="Background")
         await pods(case.pods)
         await holds(world, amounts)
-        steps += ["admitted", "running", "ready"]
         await world.apply({**whole, "spec": {**whole["spec"], "stopPolicy": "HoldAndDrain"}})
         await holds(world, none)
-        steps.append("evicted")
         await world.apply(whole)
-        if is_remade := objects[0]["kind"] == "Pod":
-            steps.append("deleted as a whole" if len(objects) > 1 else "deleted")
+        if objects[0]["kind"] == "Pod":
             for obj in objects:
                 await world.sandbox.local("alice").create("pods", "team-a", obj)
         await pods(case.pods)
-        steps.append("created and admitted again" if is_remade else "recreated, admitted again")
         await holds(world, amounts)
 
         if case.scales:
             await scaled_down_and_up(world, case, objects[0], pods)
-            steps.append("scaled down and up")
         else:
             await finished(world)
-            steps.append("finished")
         for obj in objects:
             await user.delete(plural_of(obj), "team-a", obj["metadata"]["name"], propagation="Background")
         await holds(world, none)
         await world.submit(job("after", queue="user-queue", cpu=f"{amounts['cpu']}m"))
         await world.job("after", runs)
-        steps.append("deleted")
-    found = case.row(steps)
-    assert found in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{found}"
-
-
-def test_each_manifest_with_gated_pods_has_a_row_in_the_documentation():
-    lines = PAGE.read_text().splitlines()
-    table = lines[lines.index("| kind | manifest | pods | gate | tested lifecycle |") + 2 :]
-    # test_way_of_areal_manifests.py tests one more row.
-    assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(CASES) + 1

@@ -9,6 +9,7 @@ from pod_examples import gated
 
 from admission.controller.auditing.audit_sources import without_leader
 from admission.kinds import all_kinds
+from admission.kinds.rules import QueueRule
 from admission.sandbox.operators import serve_kinds
 
 FIELDS = [("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")]
@@ -148,3 +149,22 @@ async def says(cluster, words):
         return words in (await cluster.record("ray", "admitted")).message
 
     await cluster.eventually(look)
+
+
+async def test_rayjob_of_a_raycronjob_is_queued_by_a_rule(world, tmp_path):
+    """A RayCronJob, which Sluice does not queue, gives its RayJobs a label with its name, and no queue label."""
+    made, labels = ray("RayJob"), {"ray.io/cronjob-name": "nightly"}
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCronJob", "name": "nightly", "uid": "c-1", "controller": True}
+    made["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+    rule = QueueRule("lq", kinds=("ray.io/rayjob",), labels=labels)
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with (
+        serve_kinds(world.sandbox, NAMES),
+        gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates", rules=(rule,)),
+    ):
+        await world.start(kinds=KINDS)
+        created = await world.sandbox.local("kuberay").create("rayjobs", "team-a", made)
+        assert created["metadata"]["labels"] == {**labels, "sluice.dev/queue-name": "lq"}
+        assert created["spec"]["suspend"] is True
+        await pods_until(world.user, "team-a", running(3))
+        await holds(world, 1500)
