@@ -27,7 +27,7 @@ from admission.api.kinds.descriptor import no_cluster_check, no_receiver_fault
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes, no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WHAT_IFS, WORKLOADS
-from admission.api.resources.attention_report import AttentionReport
+from admission.api.resources.attention_report import AttentionReports
 from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.calendars import Calendars
 from admission.api.resources.cancellations import Cancellations
@@ -49,7 +49,7 @@ from admission.api.resources.topology_report import TopologyReports
 from admission.api.resources.usage_reports import UsageReports
 from admission.api.resources.what_if import WhatIfs
 from admission.api.resources.workload_lookup import WorkloadLookup
-from admission.api.resources.workload_pods import WorkloadPods
+from admission.api.resources.workload_pods import PodsOfWorkloads
 from admission.api.resources.workload_search import WorkloadSearch
 from admission.api.resources.workloads import WorkloadHandlers
 from admission.api.watch.broadcast import Watches
@@ -167,9 +167,9 @@ def create_app(
     _add_probes(app, Probes(checks, authentication, webhook_fault=webhook_fault))
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
-    attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
+    attention = AttentionReports(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
-    pods = WorkloadPods(store, lookup.exact, cluster, reach)
+    pods = PodsOfWorkloads(store, lookup.exact, cluster, reach)
     app.on_shutdown.append(lambda _: pods.close())
     app.router.add_get(PODS_ROUTE, pods.pods)
     app.router.add_get(POD_LOG_ROUTE, pods.last_lines)
@@ -233,7 +233,7 @@ def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: 
 
 
 def _add_reports(
-    app: web.Application, reports: UsageReports, costs: CostReports, views: ClusterViews, attention: AttentionReport
+    app: web.Application, reports: UsageReports, costs: CostReports, views: ClusterViews, attention: AttentionReports
 ) -> None:
     app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
     for path in (f"{PREFIX}/reports/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
@@ -255,7 +255,7 @@ def _add_resources(
     lookup: WorkloadLookup,
     rights: SessionRights,
     cancellations: Cancellations,
-    pods: WorkloadPods,
+    pods: PodsOfWorkloads,
     *,
     now: Callable[[], float],
 ) -> None:

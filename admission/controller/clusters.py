@@ -1,4 +1,4 @@
-"""Clusters beside `local`: one `Member` for each `Cluster` object, which connects, claims and watches it.
+"""Clusters beside `local`: one `RemoteCluster` for each `Cluster` object, which connects, claims and watches it.
 
 A failure in a member closes that cluster only: its pending workloads are on hold, what it runs holds its quota, and the
 other clusters go on. Its tasks are its own, so that a cluster that does not answer is waited for by nobody else.
@@ -65,7 +65,7 @@ class Join(Protocol):
         """Return how the cluster is reached."""
 
 
-class Member:
+class RemoteCluster:
     """A cluster beside `local`, until the connection to it has to be made anew: then another one takes its place.
 
     Its `site` is closed until it is known how the cluster is.
@@ -77,7 +77,7 @@ class Member:
         connection: Connection,
         site: Site,
         store: Store,
-        former: Member | None,
+        former: RemoteCluster | None,
         *,
         unwanted: Callable[[], int],
         lost_timeout: float,

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from admission.controller.auditing.auditor import Auditor
-from admission.controller.clusters import Member
+from admission.controller.clusters import RemoteCluster
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
 from admission.controller.decisions.node_drains import NodeDrains
@@ -31,9 +31,9 @@ from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
 from admission.controller.site import Site
 from admission.controller.state.faults import Faults
-from admission.controller.state.inbox import ContextChanged, Due, Recheck
+from admission.controller.state.inbox import ContextChanged, DelayEnded, Recheck
 from admission.controller.state.leader_state import Batch
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.controller.state.timer import Timer
 from admission.engine import BudgetsSpent, Engine
 from admission.engine.events import ClustersLost
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox, Message
-    from admission.controller.state.leader_state import Registry
+    from admission.controller.state.leader_state import WorkloadRegistry
     from admission.controller.state.tracked import Tracked
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
@@ -85,7 +85,7 @@ class Controller:
         store: Store,
         client: Client,
         kinds: Kinds,
-        policy: Policy | None = None,
+        policy: ControllerPolicy | None = None,
         leads: Callable[[], bool] = lambda: True,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
         audit_interval: float = 0.0,
@@ -103,7 +103,7 @@ class Controller:
         self._store = store
         self._kinds = kinds
         self._loading = loading
-        self._policy = policy or Policy()
+        self._policy = policy or ControllerPolicy()
         self._clock = store.now
         self.home = Site(
             LOCAL, store=store, client=client, kinds=kinds, policy=self._policy, leads=leads, faults=self.faults,
@@ -113,7 +113,7 @@ class Controller:
         self._sites = {LOCAL: self.home}
         """By cluster, that of `local` first; the others while this replica leads."""
         self._join = join
-        self._members: dict[str, tuple[Member, asyncio.Task[None]]] = {}
+        self._members: dict[str, tuple[RemoteCluster, asyncio.Task[None]]] = {}
         """The clusters beside `local`, by name, and the tasks that follow them."""
         self._tasks: asyncio.TaskGroup
         """The tasks of the present leadership."""
@@ -408,7 +408,7 @@ class Controller:
                 added.append(self._new_member(cluster, self._join(cluster), former.get(name)))
         return added
 
-    def _new_member(self, cluster: Cluster, connection: Connection, former: Member | None) -> Site:
+    def _new_member(self, cluster: Cluster, connection: Connection, former: RemoteCluster | None) -> Site:
         claim = connection.claim
         site = self._sites[cluster.name] = Site(
             cluster.name,
@@ -420,7 +420,7 @@ class Controller:
             faults=self.faults,
             copy_changed=self._copy_changed,
         )
-        member = Member(
+        member = RemoteCluster(
             cluster, connection, site, self._store, former,
             unwanted=lambda: self._unwanted(site), lost_timeout=self._policy.lost_timeout,
         )  # fmt: skip
@@ -506,7 +506,7 @@ class Controller:
         self.metrics.restored(records)
         self._committer.workload_events.begin(records, loaded.last_transition_at)
 
-    async def _compare(self, before: Mapping[str, Registry] | None = None) -> None:
+    async def _compare(self, before: Mapping[str, WorkloadRegistry] | None = None) -> None:
         """Compare stored workloads with observed objects. `before`: registries before a reload, by cluster."""
         for name, site in self._sites.items():
             await site.compare(None if before is None else before.get(name))
@@ -550,7 +550,7 @@ class Controller:
             for uid in isolation.settle() if isolation.failures else ():
                 self._must_reload = True
                 if pause := self.faults.start_backoff(uid):
-                    asyncio.get_running_loop().call_later(pause, site.inbox.put, Due(uid))
+                    asyncio.get_running_loop().call_later(pause, site.inbox.put, DelayEnded(uid))
         return not self._must_reload
 
     def _failed(self, uid: str, error: Exception) -> None:

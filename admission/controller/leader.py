@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox, Message
     from admission.controller.state.leader_state import Batch
-    from admission.controller.state.policy import Policy
-    from admission.controller.workloads.dispatching import Target
+    from admission.controller.state.policy import ControllerPolicy
+    from admission.controller.workloads.dispatching import DispatchTarget
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.sender import Sender
@@ -46,7 +46,7 @@ class Shared(NamedTuple):
     """Returns the labels of a namespace, which has one meaning in all clusters; None: there is no such namespace."""
     tell_hub: Callable[[Message], None]
     """Puts a message into the inbox of `local`."""
-    targets: Callable[[], Mapping[str, Target]]
+    targets: Callable[[], Mapping[str, DispatchTarget]]
     """Returns the clusters other than `local`, by name: those that workloads are dispatched to."""
     is_elsewhere: Callable[[str, str], bool] | None
     """Whether a workload (uid) is known in another cluster than that of this name; None: there is only one cluster."""
@@ -61,7 +61,7 @@ class Leader:
         kinds: Kinds,
         client: Client,
         watches: ClusterWatches,
-        policy: Policy,
+        policy: ControllerPolicy,
         inbox: Inbox,
         pod_waiter: PodWaiter,
         nodes_and_pods: NodesAndPods,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.controller.leader import Shared
     from admission.controller.state.faults import Faults
-    from admission.controller.state.leader_state import Registry
-    from admission.controller.state.policy import Policy
+    from admission.controller.state.leader_state import WorkloadRegistry
+    from admission.controller.state.policy import ControllerPolicy
     from admission.controller.state.traces import Traces
     from admission.controller.state.tracked import StoredObject
     from admission.kinds.base import Kind
@@ -55,7 +55,7 @@ class Site:
         store: Store,
         client: Client,
         kinds: Kinds,
-        policy: Policy,
+        policy: ControllerPolicy,
         leads: Callable[[], bool],
         faults: Faults,
         copy_changed: Callable[[str], None],
@@ -198,7 +198,7 @@ class Site:
         finally:
             await self._sender.close()
 
-    async def compare(self, before: Registry | None = None) -> None:
+    async def compare(self, before: WorkloadRegistry | None = None) -> None:
         """Compare stored workloads with observed objects. `before`: registry before a reload."""
         state = self.leader.state
         for number, uid in enumerate(sources_first(self._uncompared, self.kinds), start=1):

@@ -39,7 +39,7 @@ from admission.engine.policies.dependencies import Dependencies
 from admission.engine.policies.reservations import KeptQuota, Reservations
 from admission.engine.policies.user_limits import UserLimits
 from admission.engine.preemption_hints import PreemptionHint
-from admission.engine.queue_listing import PendingWorkload
+from admission.engine.queue_listing import ListedWorkload
 
 __all__ = [
     "Accounting",
@@ -61,6 +61,7 @@ __all__ = [
     "Holder",
     "KeptQuota",
     "Lack",
+    "ListedWorkload",
     "LocalQueueUsed",
     "NamespaceChanged",
     "NodeChanged",
@@ -68,7 +69,6 @@ __all__ = [
     "NodesFailed",
     "Park",
     "PastAdmission",
-    "PendingWorkload",
     "PodAdditions",
     "PodBound",
     "PodEnded",

@@ -11,7 +11,7 @@ from admission.engine.vocabulary import (
     NO_MATCHING_FLAVOR,
     TOPOLOGY_PLACEMENT_FAILED,
     Cause,
-    Excess,
+    ExceededQuota,
     Shortage,
     Undeclared,
     severity,
@@ -228,7 +228,7 @@ def obstacles(plan: Plan, assignment: Assignment) -> tuple[tuple[int, int], ...]
         attempt = attempts.get(option.flavor)
         causes = [cause for cause in attempt.causes if not isinstance(cause, str)] if attempt is not None else []
         short = next((cause for cause in causes if isinstance(cause, Shortage)), None)
-        if option.mismatch or any(isinstance(cause, Excess) for cause in causes):
+        if option.mismatch or any(isinstance(cause, ExceededQuota) for cause in causes):
             continue
         if short is None:
             return None

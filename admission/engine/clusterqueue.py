@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.matching import elsewhere, mismatch
-from admission.engine.pending import Pending
+from admission.engine.pending import PendingQueue
 from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
 from admission.model.provisioning import CONTROLLER
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import KnownFit
     from admission.engine.backfill import Head
-    from admission.engine.concurrent_admission import Migration
+    from admission.engine.concurrent_admission import MigrationPolicy
     from admission.engine.pending_item import Item, Shape
     from admission.engine.protection import Protection
     from admission.engine.topology.state import PlacedPods, Topologies
@@ -89,7 +89,7 @@ class Option(NamedTuple):
     """Resource to the index of the flavor-resource in the tree."""
 
 
-class Part(NamedTuple):
+class GroupRequest(NamedTuple):
     """The requested resources of one resource group: all of them get the same flavor."""
 
     group: int
@@ -104,7 +104,7 @@ class Group(NamedTuple):
 
     indices: tuple[int, ...]
     """The positions of the pod sets in the workload."""
-    parts: tuple[Part, ...]
+    parts: tuple[GroupRequest, ...]
 
 
 class Plan(NamedTuple):
@@ -148,7 +148,7 @@ class ClusterQueue:
     def __init__(self, name: str) -> None:
         self.name = name
         self.spec = ClusterQueueSpec()
-        self.pending = Pending()
+        self.pending = PendingQueue()
         self.held: dict[str, Held] = {}
         """Workloads that hold quota, by uid."""
         self._by_priority: dict[int, dict[str, Held]] = {}
@@ -168,9 +168,9 @@ class ClusterQueue:
         """Seconds after which a waiting workload is not overtaken any more; None: never."""
         self.head: Head | None = None
         """With `backfill`, the first workload if it does not fit."""
-        self.migration: Migration | None = None
+        self.migration: MigrationPolicy | None = None
         """How workloads move to better flavors; None: they are tried in one flavor after the other, and stay in it."""
-        self.moving: Pending | None = None
+        self.moving: PendingQueue | None = None
         """The movers of its workloads; None: they do not move."""
         self.leaving: dict[str, Item] = {}
         """The movers whose workloads are being evicted for them, by uid: each cycle keeps the quota for them."""
@@ -341,7 +341,9 @@ class ClusterQueue:
         return Group(
             tuple(indices),
             tuple(
-                Part(number, tuple(names), self._options(number, names, pod_sets, cluster) if number >= 0 else ())
+                GroupRequest(
+                    number, tuple(names), self._options(number, names, pod_sets, cluster) if number >= 0 else ()
+                )
                 for (number, _), names in parts.items()
             ),
         )

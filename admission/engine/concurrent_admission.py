@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-from admission.engine.pending import Pending
+from admission.engine.pending import PendingQueue
 from admission.engine.pending_item import Item
 from admission.model.durations import parse_duration
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class MigrationPolicy:
     """The `concurrentAdmissionPolicy` of a ClusterQueue."""
 
     flavors: tuple[str, ...]
@@ -36,7 +36,7 @@ class Migration:
     """Seconds that a workload runs at least before it is moved."""
 
     @classmethod
-    def of(cls, spec: ClusterQueueSpec) -> Migration | None:
+    def of(cls, spec: ClusterQueueSpec) -> MigrationPolicy | None:
         """Return the policy of a ClusterQueue with this spec; None: there is none."""
         if spec.concurrent_admission_policy is None or not spec.resource_groups:
             return None
@@ -113,7 +113,7 @@ class Movers:
         self.by_uid.clear()
         for queue in queues:
             moves = queue.migration is not None and queue.migration.last >= 0
-            queue.moving = Pending() if moves else None
+            queue.moving = PendingQueue() if moves else None
             queue.leaving.clear()
             if moves:
                 for held in queue.held.values():

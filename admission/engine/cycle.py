@@ -15,10 +15,10 @@ from admission.engine.assignment import Assignment, Mode, obstacles
 from admission.engine.backfill import WOULD_DELAY, head_of
 from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.concurrent_admission import Mover, flavor_of, is_acceptable, siblings
-from admission.engine.entry import Entry, Outcome, Result
+from admission.engine.entry import Entry, EntryStatus, Result
 from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
-from admission.engine.head_prediction import Reservation, reserved
+from admission.engine.head_prediction import ReservedUsage, reserved
 from admission.engine.order import classical, rank_of, tournament
 from admission.engine.pending_item import Progress
 from admission.engine.topology.heads import PlacedHeads, targets_of
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from admission.engine.forest import Domain
     from admission.engine.head_prediction import Contender
     from admission.engine.order import Rank
-    from admission.engine.pending import Pending
+    from admission.engine.pending import PendingQueue
     from admission.engine.pending_item import Item, Shape
     from admission.engine.policies.active import ActivePolicies
-    from admission.engine.preemption import MakeSearch, Search
+    from admission.engine.preemption import MakeSearch, TargetSearch
     from admission.engine.tree import FlavorResource, Node
     from admission.engine.victims import Target
     from admission.model.workload import PodSet
@@ -158,7 +158,7 @@ class Cycle:
         """Yield the tournament's order in a tree of one Cohort, without contenders that do not fit at their turn."""
         tree, entries = self._domain.tree, self._entries
         preempting = sum(bool(entry.targets) for entry in entries)
-        turns: list[tuple[Rank, Entry | Reservation | list[Contender]]]
+        turns: list[tuple[Rank, Entry | ReservedUsage | list[Contender]]]
         turns = [(rank_of(entry, entry.node, tree), entry) for entry in entries]
         for group in skip_plan.contenders:
             heapify(group)
@@ -168,7 +168,7 @@ class Cycle:
         heapify(turns)  # with one Cohort no decision changes the rank of another head
         while left:
             _, turn = heappop(turns)
-            if isinstance(turn, Reservation):
+            if isinstance(turn, ReservedUsage):
                 self._add_cycle_usage(turn.node, turn.usage)
                 continue
             left -= 1
@@ -238,7 +238,7 @@ class Cycle:
             queue.pending.add(item)
         return entries
 
-    def _pop_or_mover(self, queue: ClusterQueue, moving: Pending) -> Item | None:
+    def _pop_or_mover(self, queue: ClusterQueue, moving: PendingQueue) -> Item | None:
         """Pop the first of the pending workloads and of the movers, in their common order."""
         mover, head = moving.head, queue.pending.head
         if mover is not None and head is not None:
@@ -288,9 +288,9 @@ class Cycle:
             if known is not None and known.holds(entry.node):
                 entry.assignment = known.assignment
                 return
-        made: list[Search] = []
+        made: list[TargetSearch] = []
 
-        def search() -> Search:  # created on demand: most heads need none
+        def search() -> TargetSearch:  # created on demand: most heads need none
             if not made:
                 made.append(self._make_search(self._domain, entry.queue, entry.item, self._victims, self._domain.guard))
             return made[0]
@@ -310,7 +310,7 @@ class Cycle:
         _, entry.assignment, entry.targets = max(found, key=itemgetter(0))  # of equal ones the first
 
     def _attempt(
-        self, entry: Entry, shape: Shape, search: Callable[[], Search], only: Assignment | None
+        self, entry: Entry, shape: Shape, search: Callable[[], TargetSearch], only: Assignment | None
     ) -> tuple[Assignment, list[Target]]:
         """Return an assignment of this shape, and its targets: for fewer pods if the full number gets none."""
         replaced = entry.replaced() if entry.item.workload.replaces else None
@@ -347,7 +347,7 @@ class Cycle:
         if entry.item.workload.terms.variant_of:
             better, worse = siblings(entry)
             if better is not None:
-                entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, PENDING_EVALUATION, BETTER_ADMITTED
+                entry.outcome, entry.reason, entry.message = EntryStatus.SKIPPED, PENDING_EVALUATION, BETTER_ADMITTED
                 return
         if self._filters is not None and not self._permits(entry, self._filters):
             return
@@ -363,16 +363,16 @@ class Cycle:
         elif assignment.mode is Mode.DEFERRED_FIT:
             self._defer(entry, DEFERRED)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
-            entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
+            entry.outcome, entry.reason, entry.message = EntryStatus.GATED, ADMISSION_GATED, GATED
         elif any(target.held.workload.uid in self._victims for target in entry.targets):
-            entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
+            entry.outcome, entry.reason, entry.message = EntryStatus.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
         # Most Jobs have no victims beside them: for these the plain check is a call less.
         elif not (
             entry.fits_without(self._victims) and self._places.is_placed(entry)
             if self._victims or entry.targets or assignment.placed
             else fits(entry.node, usage)
         ):
-            entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
+            entry.outcome, entry.reason, entry.message = EntryStatus.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
         elif assignment.mode is Mode.PREEMPT:
             self._add_cycle_usage(entry.node, usage)
             self._places.occupy(entry)
@@ -391,11 +391,11 @@ class Cycle:
         if refusal is None:
             return True
         if not isinstance(entry.item, Mover):
-            entry.outcome, entry.reason, entry.message = Outcome.REFUSED, refusal.reason, refusal.message
+            entry.outcome, entry.reason, entry.message = EntryStatus.REFUSED, refusal.reason, refusal.message
             return False
         if refusal.reason in (USER_LIMIT_REACHED, SET_LIMIT_REACHED):
             return True  # its workload counts against these already
-        entry.outcome = Outcome.GATED
+        entry.outcome = EntryStatus.GATED
         return False
 
     def _reassign(self, entry: Entry) -> None:
@@ -447,7 +447,7 @@ class Cycle:
 
     def _defer(self, entry: Entry, message: str) -> None:
         """Keep quota in this cycle for a head that fits when the targets of other heads have released theirs."""
-        entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, message
+        entry.outcome, entry.reason, entry.message = EntryStatus.PREEMPTING, WAITING_FOR_PREEMPTED, message
         entry.item.victims = tuple(self._victims)
         self._add_cycle_usage(entry.node, entry.assignment.usage)
         self._places.occupy(entry)
@@ -464,7 +464,7 @@ class Cycle:
             self._victims[held.workload.uid] = held
             if not held.evicting:
                 self._result.evicted.append(eviction(target, preemptor, entry.node))
-        entry.outcome = Outcome.PREEMPTING
+        entry.outcome = EntryStatus.PREEMPTING
         entry.item.victims = tuple(target.held.workload.uid for target in entry.targets)
         entry.reason = WAITING_FOR_PREEMPTED
         entry.message = f"{entry.assignment.message()}. Pending the preemption of {len(entry.targets)} workload(s)"
@@ -474,14 +474,14 @@ class Cycle:
         item, queue = entry.item, entry.queue
         is_leaving = item.uid in queue.leaving
         if held.evicting and isinstance(item, Mover) and not is_leaving:
-            entry.outcome = Outcome.GATED  # evicted for another reason: it may not come back
+            entry.outcome = EntryStatus.GATED  # evicted for another reason: it may not come back
             return
         self._add_cycle_usage(entry.node, entry.assignment.usage)
         self._places.occupy(entry)
         if not is_acceptable(entry):
             entry.reason, entry.message = PENDING_EVALUATION, NOT_ACCEPTABLE
             return
-        entry.outcome, entry.reason = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED
+        entry.outcome, entry.reason = EntryStatus.PREEMPTING, WAITING_FOR_PREEMPTED
         entry.message = f"{entry.assignment.message()}. Pending the migration of 1 workload(s)"
         if held.evicting:
             return
@@ -512,7 +512,7 @@ class Cycle:
         self._places.occupy(entry)
         placed = entry.assignment.placed if replaced is None else ()  # with those of the workload that it replaces
         held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts, placed=placed)
-        entry.outcome = Outcome.ADMITTED
+        entry.outcome = EntryStatus.ADMITTED
         if self._filters is not None:
             self._filters.charge_at_decision(held)
         self._result.admitted.append((Admit(workload, admission), held))
@@ -528,7 +528,7 @@ class Cycle:
         if item.progress is not None:  # the search was continued in this cycle: the next one starts at the first flavor
             item.progress = None
             self._result.moved = True
-        if entry.outcome is Outcome.ADMITTED:
+        if entry.outcome is EntryStatus.ADMITTED:
             pending.remove(item.uid)
             queue.generation += 1
             self._result.moved = True
@@ -537,7 +537,7 @@ class Cycle:
             if entry.contended and self._domain.skipped is not None:
                 self._domain.skipped.skip(queue)
             return
-        if entry.outcome is Outcome.REFUSED:
+        if entry.outcome is EntryStatus.REFUSED:
             assert self._filters is not None
             progress = Progress(entry.assignment.tried(), entry.generation, self._number)
             if entry.reason in REFUSED_IN_A_FLAVOR and progress.unfinished and not self._has_alternatives(entry):
@@ -549,13 +549,13 @@ class Cycle:
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return
-        if entry.outcome not in (Outcome.PREEMPTING, Outcome.GATED) and not self._has_alternatives(entry):
+        if entry.outcome not in (EntryStatus.PREEMPTING, EntryStatus.GATED) and not self._has_alternatives(entry):
             progress = Progress(entry.assignment.tried(), entry.generation, self._number)
             if progress.unfinished:
                 item.progress = progress
                 self._result.moved = True
         self._park(item, entry.reason, entry.message)
-        if entry.outcome is Outcome.PREEMPTING:
+        if entry.outcome is EntryStatus.PREEMPTING:
             self._result.preempting.append(item.uid)
         self._requeue(entry, pending)
 
@@ -563,14 +563,14 @@ class Cycle:
         """Whether it was tried in flavors or clusters one by one, so that no search for it can be continued."""
         return bool((self._concurrent and entry.flavors) or entry.item.shape.clusters)
 
-    def _requeue(self, entry: Entry, pending: Pending) -> None:
+    def _requeue(self, entry: Entry, pending: PendingQueue) -> None:
         """Requeue a head that was neither admitted nor refused by a policy, as active or inadmissible."""
         item, queue = entry.item, entry.queue
         best_effort = queue.spec.queueing_strategy == "BestEffortFIFO"
-        if entry.outcome is Outcome.PREEMPTING and best_effort and pending.sticky != item.uid:
+        if entry.outcome is EntryStatus.PREEMPTING and best_effort and pending.sticky != item.uid:
             pending.sticky = item.uid
             self._result.moved = True
-        not_admitted = entry.outcome is Outcome.NOT_ADMITTED and item.progress is None
+        not_admitted = entry.outcome is EntryStatus.NOT_ADMITTED and item.progress is None
         asks = self._filters is not None or self._drains is not None
         if not_admitted and best_effort and asks and self._set_aside(entry):
             self._result.moved = True
@@ -588,7 +588,7 @@ class Cycle:
                 queue.head = head_of(self._domain, queue, item, self._now, ignore_undeclared=ignore)
             pending.make_one_inadmissible(item)
             self._result.moved = True
-        elif best_effort and entry.outcome is Outcome.GATED:
+        elif best_effort and entry.outcome is EntryStatus.GATED:
             pending.make_one_inadmissible(item)
             self._result.moved = True
         else:
@@ -611,19 +611,19 @@ class Cycle:
         )
         return True
 
-    def _conclude_mover(self, entry: Entry, moving: Pending) -> None:
+    def _conclude_mover(self, entry: Entry, moving: PendingQueue) -> None:
         item, leaving = entry.item, entry.queue.leaving
         if item.uid in leaving:
             if item.bucket is None:
                 moving.make_one_inadmissible(item, until_woken=True)
             return
-        if entry.outcome is Outcome.PREEMPTING and moving.sticky != item.uid:
+        if entry.outcome is EntryStatus.PREEMPTING and moving.sticky != item.uid:
             moving.sticky = item.uid
             self._result.moved = True
-        if entry.outcome is Outcome.NOT_ADMITTED:
+        if entry.outcome is EntryStatus.NOT_ADMITTED:
             moving.make_inadmissible(item)
             self._result.moved = True
-        elif entry.outcome is Outcome.GATED:
+        elif entry.outcome is EntryStatus.GATED:
             moving.make_one_inadmissible(item)
             self._result.moved = True
         else:

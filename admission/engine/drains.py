@@ -14,7 +14,7 @@ from admission.engine.events import Evict
 from admission.engine.vocabulary import DRAINED
 from admission.model import sentences
 from admission.model.topology import HOSTNAME
-from admission.model.workload import Requirement
+from admission.model.workload import NodeRequirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +110,7 @@ class Drains:
         placed = self._registry.placed
         known = {} if placed is None else placed.topologies.nodes
         hosts = sorted(known[name].hostname if name in known else name for name in names)
-        elsewhere = Requirement(HOSTNAME, "NotIn", tuple(hosts))
+        elsewhere = NodeRequirement(HOSTNAME, "NotIn", tuple(hosts))
         return tuple(
             replace(
                 pod_set,

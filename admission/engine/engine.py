@@ -22,8 +22,8 @@ from admission.engine.levels import cohort_levels, queue_levels
 from admission.engine.order import classical as in_order
 from admission.engine.over_quota import Overuse, overuse
 from admission.engine.pending_item import Item
-from admission.engine.preemption import Search, classical
-from admission.engine.queue_listing import PendingWorkload, pending_workloads
+from admission.engine.preemption import TargetSearch, classical
+from admission.engine.queue_listing import ListedWorkload, pending_workloads
 from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingLine:
     """The pending workloads of a ClusterQueue, in queue order."""
 
     active: tuple[Workload, ...]
@@ -72,7 +72,7 @@ class Engine:
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
             find = partial(fair, strategies=strategies)
-        self._search = partial(Search, find)
+        self._search = partial(TargetSearch, find)
         self._reason_refresh = ReasonRefresh(self._registry, ignore_undeclared=self._policy.ignore_undeclared)
         self._preemptions = PreemptionTracker(self._registry.items, self._registry.held)
         self._cycle = 0
@@ -391,19 +391,19 @@ class Engine:
         """Return the names of all ClusterQueues, sorted."""
         return sorted(self._registry.forest.specs)
 
-    def pending(self, cluster_queue: str) -> Waiting:
+    def pending(self, cluster_queue: str) -> WaitingLine:
         """Return the pending workloads of a ClusterQueue."""
         queue = self._registry.forest.queue(cluster_queue)
         if queue in self._registry.forest.domain_of:
             self._registry.forest.domain_of[queue].requeue_inadmissible(lean=False)
         pending = queue.pending
-        return Waiting(
+        return WaitingLine(
             tuple(item.workload for item in pending.active()), tuple(item.workload for item in pending.inadmissible())
         )
 
     def listing(
         self, cluster_queue: str, *, limit: int, offset: int = 0, local_queue: tuple[str, str] | None = None
-    ) -> tuple[PendingWorkload, ...]:
+    ) -> tuple[ListedWorkload, ...]:
         """Return a page of the pending workloads of a ClusterQueue, or of one LocalQueue (namespace, name) in it.
 
         Active and inadmissible ones in the order of priority and time. The sticky preemptor and the order of
@@ -497,7 +497,7 @@ class Engine:
         """Return the pending workloads that start after this one has ended or succeeded, oldest first."""
         return self._registry.dependents(workload.namespace, workload.kind.lower(), workload.name)
 
-    def _search_aside(self, domain: Domain, queue: ClusterQueue, item: Item) -> Search:
+    def _search_aside(self, domain: Domain, queue: ClusterQueue, item: Item) -> TargetSearch:
         """Return a search for preemption targets that is no decision: it has nothing tried again."""
         return self._search(domain, queue, item, {}, self._registry.guard_aside(domain))
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.events import Admit, Evict, Park
-    from admission.engine.pending import Pending
+    from admission.engine.pending import PendingQueue
     from admission.engine.pending_item import Item, Progress
     from admission.engine.tree import Node
     from admission.engine.victims import Target
 
 
-class Outcome(Enum):
+class EntryStatus(Enum):
     """The decision of a cycle about a head (Kueue's `entryStatus`)."""
 
     NOT_ADMITTED = auto()
@@ -52,7 +52,7 @@ class Entry:
     """Where an earlier search for flavors stopped, to continue behind it; None: start at the first flavor."""
     generation: int = 0
     """`ClusterQueue.generation` when the assignment was found."""
-    outcome: Outcome = Outcome.NOT_ADMITTED
+    outcome: EntryStatus = EntryStatus.NOT_ADMITTED
     reason: str = ""
     message: str = ""
     barred: Mapping[str, str] | None = None
@@ -61,7 +61,7 @@ class Entry:
     """Whether it entered the running cycle as a contender (see `fair_skipping`), and was no head at its start."""
 
     @property
-    def pending(self) -> Pending:
+    def pending(self) -> PendingQueue:
         """Where it queues."""
         moving = self.queue.moving
         return moving if moving is not None and isinstance(self.item, Mover) else self.queue.pending

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.fair import Share
     from admission.engine.forest import Domain
-    from admission.engine.head_prediction import Contender, Reservation, Thresholds
+    from admission.engine.head_prediction import Contender, ReservedUsage, Thresholds
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class SkipPlan:
 
     contenders: list[list[Contender]] = field(default_factory=list)
     """Contenders, grouped by equal `needs`: while no preemption is decided, none of a group fits if one does not."""
-    reservations: list[Reservation] = field(default_factory=list)
+    reservations: list[ReservedUsage] = field(default_factory=list)
     """Reservations of heads that do not fit, to be made when their turn in the tournament comes."""
     more_to_try: bool = False
     """Whether a skipped ClusterQueue has another head to decide in the next cycle."""

@@ -16,7 +16,7 @@ from admission.engine.vocabulary import (
     NO_MATCHING_FLAVOR,
     WAITING_FOR_QUOTA,
     Cause,
-    Excess,
+    ExceededQuota,
     Shortage,
     Undeclared,
     severity,
@@ -26,7 +26,7 @@ from admission.model.quantity import add
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from admission.engine.clusterqueue import ClusterQueue, Group, Option, Part, Plan
+    from admission.engine.clusterqueue import ClusterQueue, Group, GroupRequest, Option, Plan
     from admission.engine.pending_item import Progress, Shape
     from admission.engine.tree import Node
     from admission.model.queues import FlavorFungibility
@@ -178,7 +178,12 @@ class Assigner:
         return not failed
 
     def _search(
-        self, group: Group, part: Part, totals: Mapping[str, int], usage: Mapping[int, int], attempts: list[Attempt]
+        self,
+        group: Group,
+        part: GroupRequest,
+        totals: Mapping[str, int],
+        usage: Mapping[int, int],
+        attempts: list[Attempt],
     ) -> tuple[dict[str, Choice], list[Cause]]:
         """Return the best flavor for each resource of the part, and the obstacles met (none if it fits).
 
@@ -231,13 +236,13 @@ class Assigner:
             }
         return best, [] if best_grade.possibility is Possibility.FIT else causes
 
-    def _start(self, progress: Progress, group: Group, part: Part) -> int:
+    def _start(self, progress: Progress, group: Group, part: GroupRequest) -> int:
         """Return the index of the flavor at which to continue (Kueue's `NextFlavorToTryForPodSetResource`)."""
         tried = progress.tried
         first = group.indices[0]
         return tried[first].get(part.resources[0], -1) + 1 if first < len(tried) else 0
 
-    def _not_nominated(self, only: Sequence[PodSetResult], group: Group, part: Part, option: Option) -> str:
+    def _not_nominated(self, only: Sequence[PodSetResult], group: Group, part: GroupRequest, option: Option) -> str:
         """Return why the flavor is skipped: the nomination did not choose it; "" if it did.
 
         Kueue's `shouldSkipBasedOnNominationMapping`.
@@ -263,7 +268,7 @@ class Assigner:
         return ""
 
     def _grade(
-        self, group: Group, part: Part, option: Option, totals: Mapping[str, int], usage: Mapping[int, int]
+        self, group: Group, part: GroupRequest, option: Option, totals: Mapping[str, int], usage: Mapping[int, int]
     ) -> tuple[_Grade, dict[str, Choice], Attempt]:
         """Try one flavor for all resources of a part."""
         grade = _BEST
@@ -285,7 +290,7 @@ class Assigner:
             if cause is not None:
                 causes.append(cause)
                 if possibility is Possibility.NO_FIT:
-                    word = EXCEEDS_MAX_QUOTA if isinstance(cause, Excess) else WAITING_FOR_QUOTA
+                    word = EXCEEDS_MAX_QUOTA if isinstance(cause, ExceededQuota) else WAITING_FOR_QUOTA
                     reason = max(reason, word, key=severity)
             highest = max(highest, borrow)
             own = _Grade(possibility, borrow)
@@ -298,7 +303,7 @@ class Assigner:
 
     def _fit(
         self, resource: str, flavor: str, fr: int, before: int, requested: int
-    ) -> tuple[Possibility, int, Shortage | Excess | None]:
+    ) -> tuple[Possibility, int, Shortage | ExceededQuota | None]:
         """Return how `requested` fits on top of `before` (earlier pod sets), the borrowing level, and the obstacle.
 
         Kueue's `fitsResourceQuota`.
@@ -306,7 +311,7 @@ class Assigner:
         node = self._node
         amount = before + requested
         if amount > (most := most_usable(node, fr, may_borrow=self._may_borrow)):
-            return Possibility.NO_FIT, 0, Excess(resource, flavor, before, requested, most)
+            return Possibility.NO_FIT, 0, ExceededQuota(resource, flavor, before, requested, most)
         borrow, in_part = lowest_subtree(node, fr, amount)
         if self._checks is not None:
             self._checks.append((fr, amount, borrow))

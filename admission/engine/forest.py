@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.engine.clusterqueue import ClusterQueue, Held
-from admission.engine.concurrent_admission import Migration
+from admission.engine.concurrent_admission import MigrationPolicy
 from admission.engine.protection import Guard, PastPreemptions, Protection
 from admission.engine.tree import Node, NodeSpec, Quota, Tree, build
 from admission.model.durations import parse_duration
@@ -136,7 +136,7 @@ class Forest:
             root, fault = roots.get(spec.cohort_name, (spec.cohort_name, ""))
             queue.spec = spec
             queue.protection = Protection.of(spec)
-            queue.migration = Migration.of(spec)
+            queue.migration = MigrationPolicy.of(spec)
             interval = None if spec.aging is None else _seconds(spec.aging.priority_interval)
             queue.priority_interval = interval or 0.0
             queue.strict_after = _seconds(spec.aging.strict_after) if spec.aging is not None else None

@@ -73,7 +73,7 @@ class Contender(NamedTuple):
     """Amounts that must be free at the root for the head to fit."""
 
 
-class Reservation(NamedTuple):
+class ReservedUsage(NamedTuple):
     """Usage that a head without preemption targets adds to the tree for the rest of the cycle (see `reserved`)."""
 
     rank: Rank
@@ -184,7 +184,7 @@ class HeadPrediction:
         head = self.heads[tried]
         return head.cannot_preempt and head.usage is not None
 
-    def reservation(self, tried: int, free: Sequence[int]) -> Reservation | None:
+    def reservation(self, tried: int, free: Sequence[int]) -> ReservedUsage | None:
         """Return the reservation of the blocked head after the first `tried` shapes; None: it reserves nothing.
 
         Call it only if `predicts_reservation`.
@@ -203,7 +203,7 @@ class HeadPrediction:
             if lacks and over and node.nominal[fr] < amount and not may_borrow:
                 return None  # the flavor assigner does not consider preemption here: mode NoFit, which reserves nothing
         rank = tournament_rank(item, usage, node, node, self._tree)
-        return Reservation(rank, node, reserved(node, usage, borrows=borrows))
+        return ReservedUsage(rank, node, reserved(node, usage, borrows=borrows))
 
 
 def reserved(node: Node, usage: Mapping[int, int], *, borrows: bool) -> dict[int, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from admission.engine.tree import limits_below, most_usable, usable
-from admission.engine.vocabulary import Excess, Shortage
+from admission.engine.vocabulary import ExceededQuota, Shortage
 from admission.model.names import listed
 from admission.model.quantity import UNLIMITED
 from admission.model.resource_words import amount_number, amount_text, resource_word
@@ -85,7 +85,7 @@ def lacks_of(queue: ClusterQueue, assignment: Assignment, *, may_borrow: bool) -
                 for attempt in pod_set.attempts
                 if attempt.group == group
                 for cause in attempt.causes
-                if isinstance(cause, Shortage | Excess)
+                if isinstance(cause, Shortage | ExceededQuota)
             ]
             # Pod sets that lack the same things have one need together; with other flavors they have one each.
             need = needs.setdefault(tuple((cause.flavor, cause.resource) for cause in causes), len(needs))
@@ -98,7 +98,7 @@ def lacks_of(queue: ClusterQueue, assignment: Assignment, *, may_borrow: bool) -
     return tuple(sorted(found.values(), key=lambda lack: lack.resource in _COMMON))
 
 
-def _lack(queue: ClusterQueue, need: int, cause: Shortage | Excess, *, may_borrow: bool) -> Lack:
+def _lack(queue: ClusterQueue, need: int, cause: Shortage | ExceededQuota, *, may_borrow: bool) -> Lack:
     tree, node = queue.tree, queue.node
     assert tree is not None
     assert node is not None
@@ -106,9 +106,9 @@ def _lack(queue: ClusterQueue, need: int, cause: Shortage | Excess, *, may_borro
     free = usable(node, fr, may_borrow=may_borrow)
     # The amount of a pod set, and what earlier pod sets of the workload would take of the same flavor.
     requested = free + cause.missing if isinstance(cause, Shortage) else cause.before + cause.requested
-    limits = limits_below(node, fr, requested, ever=isinstance(cause, Excess))
+    limits = limits_below(node, fr, requested, ever=isinstance(cause, ExceededQuota))
     if not may_borrow:
-        own = node.quota[fr] - (0 if isinstance(cause, Excess) else node.usage[fr])
+        own = node.quota[fr] - (0 if isinstance(cause, ExceededQuota) else node.usage[fr])
         limits = ((f"ClusterQueue {queue.name}: nominalQuota", requested - own),) if requested > own else limits
     return Lack(
         need,

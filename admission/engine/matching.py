@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from admission.engine.topology.nodes import NodeTaint
     from admission.model.queues import FlavorToleration, ResourceFlavor, Taint
-    from admission.model.workload import PodSet, Requirement, Toleration
+    from admission.model.workload import NodeRequirement, PodSet, Toleration
 
 
 def elsewhere(flavor: ResourceFlavor, cluster: str, clusters: Mapping[str, Mapping[str, str]]) -> str:
@@ -101,7 +101,7 @@ def _selected(labels: Mapping[str, str], pod_set: PodSet) -> bool:
     return any(all(met(requirement, labels[requirement.key]) for requirement in term) for term in terms)
 
 
-def met(requirement: Requirement, value: str) -> bool:
+def met(requirement: NodeRequirement, value: str) -> bool:
     """Whether a label that exists meets a requirement of node affinity."""
     match requirement.operator:
         case "In":
@@ -116,7 +116,7 @@ def met(requirement: Requirement, value: str) -> bool:
             return False
 
 
-def _compared(requirement: Requirement, value: str) -> bool:
+def _compared(requirement: NodeRequirement, value: str) -> bool:
     try:
         have, bound = int(value), int(requirement.values[0])
     except (ValueError, IndexError):

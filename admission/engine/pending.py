@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from admission.engine.pending_item import Item, LocalQueueKey, Rank, Shape
-    from admission.engine.policies.contract import Order
+    from admission.engine.policies.contract import SharerOrder
 
 Entry = tuple[int, float, str, "Item"]
 """A rank, followed by the workload that has it."""
@@ -91,7 +91,7 @@ class Ranking:
             offset = max(0, offset - len(chunk))
 
 
-class Pending:
+class PendingQueue:
     """The pending workloads of one ClusterQueue.
 
     Ordered by: the sticky preemptor first; LocalQueue or user with the least usage, if a policy orders; priority,
@@ -100,7 +100,7 @@ class Pending:
     """
 
     def __init__(self) -> None:
-        self.order: Order | None = None
+        self.order: SharerOrder | None = None
         """A policy's order of LocalQueues or users; None: they do not affect the order."""
         self.sticky = ""
         """Uid of the sticky preemptor, which stays first until it is admitted; "" if none (BestEffortFIFO only)."""
@@ -122,7 +122,7 @@ class Pending:
         self._rankings: dict[LocalQueueKey, Ranking] = {}
         """The same for each LocalQueue."""
 
-    def order_by(self, order: Order | None) -> None:
+    def order_by(self, order: SharerOrder | None) -> None:
         """Set or remove the policy's order; rebuilds the buckets if that changes them."""
         before, self.order = self.order, order
         if (before and before.by_user) is (order and order.by_user):
@@ -270,7 +270,7 @@ class Pending:
             heappop(order)
         return None
 
-    def _least_used(self, order: Order) -> Item | None:
+    def _least_used(self, order: SharerOrder) -> Item | None:
         fronts = [bucket.front for bucket in self._all() if bucket.front is not None]
 
         def rank(item: Item) -> tuple[float, Rank]:

@@ -68,7 +68,7 @@ class Candidate(NamedTuple):
     variant: Variant
 
 
-class Search:
+class TargetSearch:
     """The search for preemption targets for one head of a cycle; `find` is `classical`, or `fair_preemption.fair`.
 
     `excluded`: uids of workloads that are preempted for other heads of the cycle. `guard`: the tree's one, so that it
@@ -145,7 +145,7 @@ class Search:
         return Possibility.RECLAIM, borrow
 
 
-MakeSearch = Callable[["Domain", "ClusterQueue", "Item", Mapping[str, object], "Guard | None"], Search]
+MakeSearch = Callable[["Domain", "ClusterQueue", "Item", Mapping[str, object], "Guard | None"], TargetSearch]
 
 
 def classical(domain: Domain, preemptor: Preemptor) -> list[Target]:

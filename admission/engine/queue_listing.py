@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingWorkload:
+class ListedWorkload:
     """A pending workload with its positions, which count from 1; 0 for one that cannot be admitted as it is."""
 
     workload: Workload
@@ -41,12 +41,12 @@ def pending_workloads(
     offset: int,
     *,
     ignore_undeclared: bool,
-) -> tuple[PendingWorkload, ...]:
+) -> tuple[ListedWorkload, ...]:
     """Return a page of the pending workloads in queue order; only those of `local_queue`, if given."""
     queue = registry.forest.queue(cluster_queue)
     positions = QueuePositions(registry, queue, ignore_undeclared=ignore_undeclared)
     page = []
     for item in islice(queue.pending.ranking(local_queue).items(offset), limit):
         verdict = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
-        page.append(PendingWorkload(item.workload, *positions.of(item), *verdict[:2], verdict.lacks))
+        page.append(ListedWorkload(item.workload, *positions.of(item), *verdict[:2], verdict.lacks))
     return tuple(page)

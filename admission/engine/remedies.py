@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
     from admission.engine.lacks import Lack
-    from admission.engine.preemption import Search
+    from admission.engine.preemption import TargetSearch
     from admission.engine.registry import Registry
     from admission.model.workload import PodSet
 
@@ -49,7 +49,7 @@ def remedies(
     item: Item,
     *,
     ignore_undeclared: bool,
-    search: Callable[[Domain, ClusterQueue, Item], Search] | None,
+    search: Callable[[Domain, ClusterQueue, Item], TargetSearch] | None,
 ) -> Iterator[Remedy]:
     """Yield the remedies found at the current usage; none for a workload that does not wait for quota.
 
@@ -201,7 +201,7 @@ def _higher_priority(
     registry: Registry,
     queue: ClusterQueue,
     item: Item,
-    search: Callable[[Domain, ClusterQueue, Item], Search],
+    search: Callable[[Domain, ClusterQueue, Item], TargetSearch],
     ignore_undeclared: bool,
 ) -> Iterator[Remedy]:
     """Yield the lowest priority with which preemption would make room for the workload."""

@@ -28,7 +28,7 @@ from admission.engine.vocabulary import (
     TOPOLOGY_PLACEMENT_FAILED,
     WAITING_FOR_PREEMPTED,
     WAITING_FOR_QUOTA,
-    Excess,
+    ExceededQuota,
     Shortage,
     Undeclared,
     Unplaced,
@@ -290,7 +290,7 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
                     fr = queue.tree.index[name, resource]
                     free = usable(queue.node, fr, may_borrow=shape.terms.may_borrow)
                     amounts.append(amount_text(resource, missing + free))
-                case Excess(resource, _, before, requested, _):
+                case ExceededQuota(resource, _, before, requested, _):
                     amounts.append(amount_text(resource, before + requested))
                 case Undeclared() | Unplaced():
                     pass  # it concerns no flavor, but the whole pod set

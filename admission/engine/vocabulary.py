@@ -121,7 +121,7 @@ class Shortage(NamedTuple):
         return f"insufficient unused quota for {self.resource} in flavor {self.flavor}, {missing} more needed"
 
 
-class Excess(NamedTuple):
+class ExceededQuota(NamedTuple):
     """A request exceeds the quota that the flavor could provide if nothing else were in use."""
 
     resource: str
@@ -166,5 +166,5 @@ def several_trees(flavors: list[str]) -> str:
     return f"more than one TAS flavor assigned: {', '.join(flavors)}"
 
 
-Cause = str | Shortage | Excess | Undeclared | Unplaced
+Cause = str | Shortage | ExceededQuota | Undeclared | Unplaced
 """One reason why a flavor does not fit; `str` of it is the message."""

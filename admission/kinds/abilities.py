@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.kinds.base import Kind, Object
-    from admission.kinds.children import Part
+    from admission.kinds.children import Belonging
     from admission.kinds.limits import NamespaceContext
 
 
@@ -162,7 +162,7 @@ class Ownership(ABC):
         held: Mapping[str, int] = ...,
         *,
         was_part: bool = False,
-    ) -> Part:
+    ) -> Belonging:
         """Return how `child` belongs to `obj`, which its controller owner reference names (see `children`).
 
         `held`: number of pods that `obj` holds quota for, by pod set: an edit that asks for fewer takes nothing from a

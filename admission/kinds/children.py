@@ -50,7 +50,7 @@ class ChildForm:
     """Name of the pod set whose pods they have; empty: the pod set in their name, else all pod sets."""
 
 
-class Part(Enum):
+class Belonging(Enum):
     """How a child belongs to its owner."""
 
     NONE = "the owner's controller would not create such a child"
@@ -172,20 +172,20 @@ def find_part(
     child_kind: Kind,
     child: Object,
     context: NamespaceContext,
-) -> Part:
+) -> Belonging:
     """Return how a child belongs to an owner.
 
     `expected`: the children that the owner specifies. `owner_pods`: the owner's pod sets, each with its template.
     """
-    name, best = child["metadata"]["name"], Part.NONE
+    name, best = child["metadata"]["name"], Belonging.NONE
     try:
         wanted = child_kind.pod_sets(child, context)
         for each in expected:
             if (each.group, each.kind) == (child_kind.group, child_kind.kind) and each.has_name(name):
                 limits = [_limit(*owner_pods[number], context, one_copy=bool(each.copies)) for number in each.pod_sets]
-                if (found := _compare(wanted, limits)) not in (Part.NONE, Part.MORE):
+                if (found := _compare(wanted, limits)) not in (Belonging.NONE, Belonging.MORE):
                     return found
-                best = found if found is Part.MORE else best
+                best = found if found is Belonging.MORE else best
     except Misconfigured:  # reported where either object is handled as a workload itself
         pass
     return best
@@ -197,7 +197,7 @@ def find_pod_set(
     pod_kind: Kind,
     pod: Object,
     context: NamespaceContext,
-) -> Part:
+) -> Belonging:
     """Return how a pod belongs to an owner: its requests must be within those of one of the owner's pod sets.
 
     `pod_sets` returns the owner's pod sets. The number of pods is not checked here: it depends on how many exist.
@@ -206,8 +206,8 @@ def find_pod_set(
         wanted = pod_kind.pod_sets(pod, context)
         found = {_compare(wanted, [replace(limit, count=1)]) for limit in pod_sets(owner, context)}
     except Misconfigured:  # reported where either object is handled as a workload itself
-        return Part.NONE
-    return next((part for part in (Part.CURRENT, Part.OUTDATED) if part in found), Part.NONE)
+        return Belonging.NONE
+    return next((part for part in (Belonging.CURRENT, Belonging.OUTDATED) if part in found), Belonging.NONE)
 
 
 def fitting_pod_sets(
@@ -223,7 +223,7 @@ def fitting_pod_sets(
     except Misconfigured:  # reported where the pod is handled as a workload itself
         return frozenset()
     parts = {limit.name: _compare(wanted, [replace(limit, count=1)]) for limit in limits}
-    best = Part.CURRENT if Part.CURRENT in parts.values() else Part.OUTDATED
+    best = Belonging.CURRENT if Belonging.CURRENT in parts.values() else Belonging.OUTDATED
     return frozenset(name for name, part in parts.items() if part is best)
 
 
@@ -233,20 +233,20 @@ def _limit(place: Place, template: Object, context: NamespaceContext, *, one_cop
     return templates.pod_set(place.name, template, context, path=place.path, count=count)
 
 
-def _compare(wanted: Sequence[PodSet], limits: Sequence[PodSet]) -> Part:
+def _compare(wanted: Sequence[PodSet], limits: Sequence[PodSet]) -> Belonging:
     """Compare a child's pod sets with the owner's: by name, or by position if the names differ."""
     by_name = {limit.name: limit for limit in limits}
     pairs = [(each, by_name[each.name]) for each in wanted if each.name in by_name]
     if len(pairs) != len(wanted):
         if len(wanted) > len(limits):
-            return Part.NONE
+            return Belonging.NONE
         pairs = list(zip(wanted, limits, strict=False))
     for each, limit in pairs:
         if any(amount > limit.requests.get(resource, 0) for resource, amount in each.requests.items()):
-            return Part.NONE
+            return Belonging.NONE
         if each.claims and Counter(each.claims) - Counter(limit.claims):
-            return Part.NONE
+            return Belonging.NONE
     if any(each.count > limit.count for each, limit in pairs):
-        return Part.MORE
+        return Belonging.MORE
     current = all(limit.node_selector.items() <= each.node_selector.items() for each, limit in pairs)
-    return Part.CURRENT if current else Part.OUTDATED
+    return Belonging.CURRENT if current else Belonging.OUTDATED

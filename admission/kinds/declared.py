@@ -23,12 +23,12 @@ from admission.kinds.base import (
     Outcome,
     PodCount,
 )
-from admission.kinds.children import Part, find_part, find_pod_set, specified
+from admission.kinds.children import Belonging, find_part, find_pod_set, specified
 from admission.kinds.common import NOTHING
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import merged, pointer, same_generation
 from admission.kinds.places import as_template
-from admission.kinds.predicates import Condition, first
+from admission.kinds.predicates import HasCondition, first
 from admission.kinds.requests import check_resources
 from admission.kinds.restoring import inject_at, pointer_keys, restore_at
 from admission.kinds.shapes import check_template, read_by
@@ -200,7 +200,7 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
     def _outcome(self, obj: Object) -> Outcome | None:
         for succeeded, predicates in ((True, self.form.succeeded), (False, self.form.failed)):
             if (holds := first(obj, predicates)) is not None:
-                found = holds.found(obj) if isinstance(holds, Condition) else obj.get("status")
+                found = holds.found(obj) if isinstance(holds, HasCondition) else obj.get("status")
                 texts = (clean(str((found or {}).get(field) or "")) for field in ("reason", "message"))
                 return Outcome(succeeded, *texts)
         return None
@@ -275,7 +275,7 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
         held: Mapping[str, int] = NOTHING,
         *,
         was_part: bool = False,
-    ) -> Part:
+    ) -> Belonging:
         """Return how a child belongs to the object, by name, pod counts and requests; a pod, by requests."""
         made = child_kind.group, child_kind.kind
         if made == POD:
@@ -287,7 +287,7 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
             ]
             owner_pods = list(zip(places, self.templates(obj), strict=True))
         except Misconfigured:
-            return Part.NONE
+            return Belonging.NONE
         expected = specified(self.form.children, obj, places, made, child["metadata"]["name"] if was_part else "")
         expected += () if self.form.wrapped is None else self.form.wrapped(obj)
         return find_part(expected, owner_pods, child_kind, child, context)

@@ -8,7 +8,7 @@ from admission.kinds import paths
 from admission.kinds.children import PLACEHOLDERS, ChildForm
 from admission.kinds.form import Form
 from admission.kinds.places import Ended, PodSetForm
-from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
+from admission.kinds.predicates import Above, All, HasCondition, NoneOf, OneOf, Reaches
 from admission.model.errors import InvalidObject
 from admission.model.names import is_dns_label, is_dns_subdomain
 
@@ -180,7 +180,7 @@ class _FormReader:
             case None:
                 return None
             case {"condition": str(name)}:
-                return Condition(name, str(body.get("status", "True")))
+                return HasCondition(name, str(body.get("status", "True")))
             case {"path": text, "in": list(values)}:
                 return OneOf(self._parse(text, f"{at}.path"), tuple(values))
             case {"path": text, "notIn": list(values)}:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.kinds.base import Observed
-    from admission.kinds.children import Part
+    from admission.kinds.children import Belonging
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -207,7 +207,7 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
         held: Mapping[str, int] = NOTHING,
         *,
         was_part: bool = False,
-    ) -> Part:
+    ) -> Belonging:
         """Return how a pod belongs to the Job, by the pod's requests."""
         return find_pod_set(self.pod_sets, obj, child_kind, child, context)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class HasCondition:
     """True if the condition of this type in `status.conditions` has this status."""
 
     type: str
@@ -90,7 +90,7 @@ class All:
         return all(predicate.holds(obj) for predicate in self.of)
 
 
-Predicate: TypeAlias = "Condition | OneOf | NoneOf | Above | Reaches | All"
+Predicate: TypeAlias = "HasCondition | OneOf | NoneOf | Above | Reaches | All"
 
 
 def _sum(obj: Object, found_at: Iterable[Path]) -> int:

@@ -8,7 +8,7 @@ from admission.kinds import topology
 from admission.kinds.requests import claims, pod_requests
 from admission.model.errors import Misconfigured
 from admission.model.topology import HOSTNAME
-from admission.model.workload import PodSet, Requirement, Toleration
+from admission.model.workload import NodeRequirement, PodSet, Toleration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -247,12 +247,12 @@ def _toleration_json(toleration: FlavorToleration) -> Object:
     return {key: value for key, value in toleration.model_dump(by_alias=True).items() if value not in ("", None)}
 
 
-def _affinity(spec: Mapping[str, Any]) -> tuple[tuple[Requirement, ...], ...] | None:
+def _affinity(spec: Mapping[str, Any]) -> tuple[tuple[NodeRequirement, ...], ...] | None:
     required = _node_affinity(spec).get(_REQUIRED)
     return tuple(map(_term, required.get("nodeSelectorTerms") or ())) if required else None
 
 
-def _preferences(spec: Mapping[str, Any]) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+def _preferences(spec: Mapping[str, Any]) -> tuple[tuple[int, tuple[NodeRequirement, ...]], ...]:
     preferred = _node_affinity(spec).get(_PREFERRED) or ()
     return tuple((each.get("weight") or 0, _term(each.get("preference") or {})) for each in preferred)
 
@@ -261,8 +261,8 @@ def _node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return (spec.get("affinity") or {}).get("nodeAffinity") or {}
 
 
-def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
+def _term(term: Mapping[str, Any]) -> tuple[NodeRequirement, ...]:
     return tuple(
-        Requirement(item["key"], item["operator"], tuple(item.get("values") or ()))
+        NodeRequirement(item["key"], item["operator"], tuple(item.get("values") or ()))
         for item in term.get("matchExpressions") or ()
     )

@@ -87,7 +87,7 @@ def _term(where: str, value: object) -> ClusterTerm:
     return ClusterTerm(tuple(dict.fromkeys(clusters)), tuple(sorted(labels.items())))
 
 
-class Candidate(NamedTuple):
+class ClusterChoice(NamedTuple):
     """A cluster that a workload may be dispatched to, or several between which only their usage decides."""
 
     clusters: tuple[str, ...]
@@ -97,7 +97,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ClusterOrder:
     """The rule of a ClusterQueue; the default: by name, all at once."""
 
     by: Literal["Name", "Cost", "Spread"] = "Name"
@@ -109,14 +109,14 @@ class Order:
 
 
 def candidates(
-    order: Order,
+    order: ClusterOrder,
     clusters: Mapping[str, Mapping[str, str]],
     affinity: ClusterAffinity,
     *,
     former: str,
     since: float,
     cost: Callable[[str], float],
-) -> tuple[list[Candidate], list[tuple[str, str]]]:
+) -> tuple[list[ClusterChoice], list[tuple[str, str]]]:
     """Return the candidates of a workload in order, and the clusters that it may not get, with the reasons.
 
     `clusters`: the labels of the clusters that are open, by name. `former`: where it ran before it was evicted, and may
@@ -138,10 +138,10 @@ def candidates(
     equals = [tuple(name for _, name in each) for _, each in groupby(ranked, key=lambda each: each[0])]
     # Without a spillover no clock decides: that of `since`, the API server's, may be ahead of this one.
     times = [since + i * order.spillover if i and order.spillover else 0.0 for i in range(len(equals))]
-    return list(map(Candidate, equals, times)), passed
+    return list(map(ClusterChoice, equals, times)), passed
 
 
-def open_at(found: Sequence[Candidate], now: float) -> tuple[tuple[tuple[str, ...], ...], float | None]:
+def open_at(found: Sequence[ClusterChoice], now: float) -> tuple[tuple[tuple[str, ...], ...], float | None]:
     """Return the clusters to be tried now, and when that changes by itself (Unix time, s; None: never)."""
     later = [each.not_before for each in found if each.not_before > now]
     return tuple(each.clusters for each in found if each.not_before <= now), min(later, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.model.topology import SliceLayer, TopologyRequest
-from admission.model.workload import ClaimReference, PodSet, Requirement, Toleration
+from admission.model.workload import ClaimReference, NodeRequirement, PodSet, Toleration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,12 +67,12 @@ def _toleration_document(toleration: Toleration) -> list[Any]:
     return [toleration.key, toleration.operator, toleration.value, toleration.effect, *limit]
 
 
-def _term_document(term: Sequence[Requirement]) -> list[list[Any]]:
+def _term_document(term: Sequence[NodeRequirement]) -> list[list[Any]]:
     return [[each.key, each.operator, each.values] for each in term]
 
 
-def _term(document: Sequence[Sequence[Any]]) -> tuple[Requirement, ...]:
-    return tuple(Requirement(key, operator, tuple(values)) for key, operator, values in document)
+def _term(document: Sequence[Sequence[Any]]) -> tuple[NodeRequirement, ...]:
+    return tuple(NodeRequirement(key, operator, tuple(values)) for key, operator, values in document)
 
 
 def _topology(fields: Sequence[Any]) -> TopologyRequest:

@@ -42,7 +42,7 @@ from admission.model.quotas import (
     with_calendar,
     with_quotas_kept,
 )
-from admission.model.references import Reference
+from admission.model.references import ReferenceField
 from admission.model.reservations import ReservationSpec
 from admission.model.subscriptions import SubscriptionSpec
 from admission.model.topology import HOSTNAME
@@ -498,7 +498,7 @@ class _Named(Model):
     short_names: ClassVar[tuple[str, ...]] = ()
     """Further names of the kind on a command line, beside kind and plural."""
     namespaced: ClassVar[bool] = False
-    references: ClassVar[tuple[Reference, ...]] = ()
+    references: ClassVar[tuple[ReferenceField, ...]] = ()
     """The fields that name other queue objects."""
 
     metadata: ObjectMeta
@@ -519,7 +519,7 @@ class ResourceFlavor(_Named):
     """A kind of node (labels, taints) for which ClusterQueues have quota."""
 
     kind, plural, short_names, namespaced = kind_names.RESOURCE_FLAVOR
-    references = (Reference("Topology", "spec.topologyName"), Reference("Cluster", "spec.clusters[]"))
+    references = (ReferenceField("Topology", "spec.topologyName"), ReferenceField("Cluster", "spec.clusters[]"))
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """The nodes of the flavor, and what is added to pods to run there."""
@@ -530,10 +530,10 @@ class ClusterQueue(_Named):
 
     kind, plural, short_names, namespaced = kind_names.CLUSTER_QUEUE
     references = (
-        Reference("Cohort", "spec.cohortName", column="parent", needed=False),
-        Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
-        Reference("AdmissionCheck", "spec.admissionChecksStrategy.admissionChecks[].name"),
-        Reference("PriceBook", "spec.dispatch.priceBook"),
+        ReferenceField("Cohort", "spec.cohortName", column="parent", needed=False),
+        ReferenceField("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
+        ReferenceField("AdmissionCheck", "spec.admissionChecksStrategy.admissionChecks[].name"),
+        ReferenceField("PriceBook", "spec.dispatch.priceBook"),
     )
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
@@ -545,8 +545,8 @@ class Cohort(_Named):
 
     kind, plural, short_names, namespaced = kind_names.COHORT
     references = (
-        Reference("Cohort", "spec.parentName", column="parent", needed=False),
-        Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
+        ReferenceField("Cohort", "spec.parentName", column="parent", needed=False),
+        ReferenceField("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
     )
 
     spec: CohortSpec = CohortSpec()
@@ -563,7 +563,7 @@ class LocalQueue(_Named):
     """The queue of a namespace, which points to one ClusterQueue; the queue label of a Job names it."""
 
     kind, plural, short_names, namespaced = kind_names.LOCAL_QUEUE
-    references = (Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue"),)
+    references = (ReferenceField("ClusterQueue", "spec.clusterQueue", column="cluster_queue"),)
 
     spec: LocalQueueSpec
     """The ClusterQueue, and whether the LocalQueue is stopped."""
@@ -644,11 +644,11 @@ class Budget(_Named):
 
     kind, plural, short_names, namespaced = kind_names.BUDGET
     references = (
-        Reference("Budget", "spec.parent"),
-        Reference("ClusterQueue", "spec.scope.clusterQueues[]", needed=False),
-        Reference("Cohort", "spec.scope.cohorts[]", needed=False),
-        Reference("ResourceFlavor", "spec.resources[].flavors[]", needed=False),
-        Reference("PriceBook", "spec.resources[].priceBook"),
+        ReferenceField("Budget", "spec.parent"),
+        ReferenceField("ClusterQueue", "spec.scope.clusterQueues[]", needed=False),
+        ReferenceField("Cohort", "spec.scope.cohorts[]", needed=False),
+        ReferenceField("ResourceFlavor", "spec.resources[].flavors[]", needed=False),
+        ReferenceField("PriceBook", "spec.resources[].priceBook"),
     )
 
     spec: BudgetSpec
@@ -666,8 +666,8 @@ class Reservation(_Named):
 
     kind, plural, short_names, namespaced = kind_names.RESERVATION
     references = (
-        Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue", needed=False),
-        Reference("ResourceFlavor", "spec.quotas[].flavor", needed=False),
+        ReferenceField("ClusterQueue", "spec.clusterQueue", column="cluster_queue", needed=False),
+        ReferenceField("ResourceFlavor", "spec.quotas[].flavor", needed=False),
     )
 
     spec: ReservationSpec
@@ -701,7 +701,7 @@ class Drain(_Named):
     """Nodes or flavors on which nothing starts any more. An extension: Kueue has no such object."""
 
     kind, plural, short_names, namespaced = kind_names.DRAIN
-    references = (Reference("ResourceFlavor", "spec.flavors[]", needed=False),)
+    references = (ReferenceField("ResourceFlavor", "spec.flavors[]", needed=False),)
 
     spec: DrainSpec
     """The nodes and flavors, and the times."""
@@ -711,7 +711,7 @@ class UserLimit(_Named):
     """What one person may have running and waiting. An extension: Kueue has no such object."""
 
     kind, plural, short_names, namespaced = kind_names.USER_LIMIT
-    references = (Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue", needed=False),)
+    references = (ReferenceField("ClusterQueue", "spec.clusterQueue", column="cluster_queue", needed=False),)
 
     spec: UserLimitSpec
     """Who may have how much."""
@@ -721,7 +721,7 @@ class PriceBook(_Named):
     """Prices of resources, for statements of cost. An extension: Kueue has no such object."""
 
     kind, plural, short_names, namespaced = kind_names.PRICE_BOOK
-    references = (Reference("ResourceFlavor", "spec.prices[].flavor", needed=False),)
+    references = (ReferenceField("ResourceFlavor", "spec.prices[].flavor", needed=False),)
 
     spec: PriceBookSpec
     """The prices."""
@@ -731,7 +731,7 @@ class BudgetRequest(_Named):
     """A request for more hours of a Budget. An extension: Kueue has no such object."""
 
     kind, plural, short_names, namespaced = kind_names.BUDGET_REQUEST
-    references = (Reference("Budget", "spec.budget", needed=False),)
+    references = (ReferenceField("Budget", "spec.budget", needed=False),)
 
     spec: BudgetRequestSpec
     """How many hours are asked for, of which Budget."""

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-class Reference(NamedTuple):
+class ReferenceField(NamedTuple):
     """A field of a kind's JSON document that names objects of another kind."""
 
     kind: str

@@ -48,7 +48,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class NodeRequirement:
     """One `matchExpressions` entry of a node selector term: operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
@@ -76,9 +76,9 @@ class PodSet:
     """The fewest pods that may be admitted instead of `count` (partial admission); None: all or nothing."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
-    affinity: tuple[tuple[Requirement, ...], ...] | None = None
+    affinity: tuple[tuple[NodeRequirement, ...], ...] | None = None
     """Required node affinity: terms, one of which must match; None: no required node affinity."""
-    preferences: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    preferences: tuple[tuple[int, tuple[NodeRequirement, ...]], ...] = ()
     """Preferred node affinity: (weight, term). Only placement by topology reads it, if that is enabled."""
     group: str = ""
     """Pod sets of the same non-empty group get the same flavors (Kueue's podset-group-name)."""

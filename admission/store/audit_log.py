@@ -122,7 +122,7 @@ def record_outage(connection: Connection, outage: Outage, *, revision: int) -> N
     record(connection, author, "outage", key, at=outage.end, revision=revision, before=None, after=times)
 
 
-class Audit:
+class AuditLog:
     """Read access to the audit log."""
 
     FIELDS = ("user", "kind", "namespace", "name", "verb")

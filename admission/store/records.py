@@ -56,7 +56,7 @@ GOES_ON = (RESIZED, RECLAIMED, NODE_REPLACED, LEARNED)
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class LastEviction:
     """The last eviction of a workload."""
 
     reason: str
@@ -108,7 +108,7 @@ class WorkloadRecord:
     """End of its requeue backoff, until when cycles skip it."""
     past_seconds: float = 0.0
     """Seconds that it ran in former admissions; they count for its maximum execution time."""
-    eviction: Eviction | None = None
+    eviction: LastEviction | None = None
     """The last eviction; kept while it waits again, and after it was admitted again."""
     revision: int = 0
     """Revision of its last write, assigned by the database."""

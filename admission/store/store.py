@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from admission.model.errors import StoreError
 from admission.store import dump, retention
-from admission.store.audit_log import Audit, Outage, record_outage
+from admission.store.audit_log import AuditLog, Outage, record_outage
 from admission.store.browser_sessions import BrowserSessions
 from admission.store.budget_sums import BudgetSums
 from admission.store.database import schema_version
@@ -43,7 +43,7 @@ from admission.store.workloads.orders import Orders
 from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
 from admission.store.workloads.queries import WorkloadQueries
-from admission.store.workloads.waits import Outcomes, outcomes
+from admission.store.workloads.waits import ObjectiveOutcomes, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ class Store:
         """Queries of workloads: list, get, history, ledger rows, status counts."""
         self.orders = Orders(database, clock=clock, on_commit=self.revisions.announce)
         """Admins' orders and the states of admission checks: give, report, since, of."""
-        self.audit = Audit(database)
+        self.audit = AuditLog(database)
         """The audit log, read-only."""
         self.reports = Reports(database, clock=clock)
         """Reports on the ledger: usage, violations. Usage over time: `usage_series`."""
@@ -229,7 +229,7 @@ class Store:
         """Return nominal quotas over time until `end` (see `ledger.quota_history`)."""
         return await quota_history(self._database, end=end, local_queues=local_queues)
 
-    async def outcomes(self, objectives: Mapping[str, Objective], bounds: Sequence[float]) -> Outcomes:
+    async def outcomes(self, objectives: Mapping[str, Objective], bounds: Sequence[float]) -> ObjectiveOutcomes:
         """Return how objectives of ClusterQueues were met between consecutive `bounds` (see `workloads.waits`)."""
         async with self.reports.turn:
             return await outcomes(self._database, objectives, bounds, now=self._clock())

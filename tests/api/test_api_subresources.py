@@ -19,7 +19,7 @@ from admission.cli.commands.history import workload_history_lines
 from admission.client import reading
 from admission.engine import Explanation, PreemptionHint
 from admission.model.terms import Terms, parse_after
-from admission.store.records import Changes, CheckRecord, Eviction, State, Transition
+from admission.store.records import Changes, CheckRecord, LastEviction, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -159,7 +159,7 @@ async def test_explain_says_since_when_a_workload_may_run_not_since_when_it_hold
 async def test_explain_says_what_keeps_pods_from_ending_if_a_stop_takes_long(
     api: Client, store: Store, clock: Callable[[], float], seconds: float, number: int
 ) -> None:
-    stopped = Eviction("Preempted", "It was preempted.", clock() - seconds)
+    stopped = LastEviction("Preempted", "It was preempted.", clock() - seconds)
     given = {"state": State.EVICTING, "admitted_at": NOW, "evict_reason": "Preempted", "eviction": stopped}
     await submitted(store, job("stuck", reason="Preempted", message=stopped.message, **given))
     sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/stuck/explain")).body["sentences"]
@@ -171,7 +171,7 @@ async def test_explain_says_what_keeps_pods_from_ending_if_a_stop_takes_long(
 async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, store: Store) -> None:
     """The sentence is about quota: during its admission checks a workload holds quota, but has never run."""
     said = "It was deactivated because the admission check gpu rejected it."
-    eviction = Eviction("DeactivatedDueToAdmissionCheck", said, NOW)
+    eviction = LastEviction("DeactivatedDueToAdmissionCheck", said, NOW)
     out = job("out", reason="Deactivated", message=said, eviction=eviction, active=False)
     back = job("back", reason="PendingEvaluation", message="It is so.", eviction=eviction)
     await submitted(store, out, back)

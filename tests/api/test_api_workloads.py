@@ -11,7 +11,7 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, NOW_TEXT, record
 
 from admission.api.documents.workload_documents import conditions as conditions_of
-from admission.store.records import Eviction, State
+from admission.store.records import LastEviction, State
 from tests.executed_statements import executed
 
 
@@ -196,7 +196,9 @@ async def test_workloads_cannot_be_created_replaced_or_deleted(api, method):
 )
 def test_condition_requeued_is_false_while_a_workload_is_kept_out_of_the_queue(evicted, reason, requeued):
     """Kueue's semantics: `Requeued` is False while a queue is stopped, and True as soon as the queue is restarted."""
-    waits = replace(record("u1", "train"), eviction=Eviction(evicted, "why", 5.0), reason=reason, message="so it is")
+    waits = replace(
+        record("u1", "train"), eviction=LastEviction(evicted, "why", 5.0), reason=reason, message="so it is"
+    )
     found = {each["type"]: each for each in conditions_of(waits, now=10.0)}["Requeued"]
     assert (found["status"], found["reason"]) == requeued
     assert found["message"] == ("so it is" if requeued[0] == "False" else "It queues again.")

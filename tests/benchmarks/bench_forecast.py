@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from admission.cli.configuration.settings import load_settings
-from admission.cli.serve.estimates import Estimates
+from admission.cli.serve.estimates import EstimatingProcess
 from admission.engine import (
     Engine,
     NamespaceChanged,
@@ -249,7 +249,9 @@ async def _beside_decisions() -> list[Figure]:
             namespaces=lambda: {"ns": {}},
             time_limits=lambda: {f"w{number}": 600.0 for number in range(_PENDING)},
         )
-        estimates = Estimates(load_settings({"database_url": url}), cast("Controller", controller), interval=0.0)
+        estimates = EstimatingProcess(
+            load_settings({"database_url": url}), cast("Controller", controller), interval=0.0
+        )
         async with Store.open(url) as store:
             epoch, began = await store.lead("benchmark", elected=True), time.time() - _PENDING
             await _commit(store, epoch, range(_PENDING), State.PENDING, began)

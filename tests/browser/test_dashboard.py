@@ -20,7 +20,7 @@ from playwright.async_api import expect
 from admission.api.resources.leader_view import LastAudit
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
-from admission.store.records import Eviction
+from admission.store.records import LastEviction
 
 if TYPE_CHECKING:
     from dashboard_world import World
@@ -133,7 +133,7 @@ async def test_back_button_restores_the_previous_page_with_its_filters(admin: Pe
 async def test_overview_lists_preemptions_in_vain_and_audit_differences(running: World, admin: Person) -> None:
     preemptor, victim = pending_record(running, "still-waits"), pending_record(running, "gave-way")
     said = f"Preempted to accommodate a workload (UID: {preemptor.workload.uid}) due to reclamation within the cohort"
-    eviction = Eviction("Preempted", said, running.scenario.now - 600, "InCohortReclamation")
+    eviction = LastEviction("Preempted", said, running.scenario.now - 600, "InCohortReclamation")
     await put(running, preemptor, replace(victim, eviction=eviction))
     running.deciding.audited = LastAudit(running.scenario.now, {"NotStarted": 2, "NotStopped": 0})
     report = f"{running.url}/apis/sluice.dev/v1/reports/attention"  # the server caches the report for a moment

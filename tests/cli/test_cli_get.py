@@ -17,7 +17,7 @@ from admission.api.application import create_app, listening
 from admission.api.documents.printer_columns import definitions
 from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
-from admission.cli.output.tables import Table, age
+from admission.cli.output.tables import TextTable, age
 from admission.client import Sluice as Client
 from admission.model.base import ObjectMeta
 from admission.model.queues import Cohort
@@ -425,6 +425,6 @@ def test_table_with_usual_names_fits_80_columns(kind):
     cells = {"integer": "12345", "date": "179m"}
     names = {"Name": "job-train-resnet-a1b2c", "Age": "5h30m", "Admitted": "True", "Finished": "True"}
     row = [names.get(column["name"], cells.get(column["type"], "gpu-a")) for column in columns]
-    table = Table(namespaces=kind in ("Workload", "LocalQueue"))
+    table = TextTable(namespaces=kind in ("Workload", "LocalQueue"))
     lines = table.lines(columns, [{"metadata": {"namespace": "team-a"}, "cells": row}])
     assert max(map(len, lines)) <= 80

@@ -10,12 +10,12 @@ import pytest
 from admission.cli.configuration.policy_settings import AdmissionFairSharingSettings
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import ControllerPolicy, WaitForPodsReady
 from admission.engine import AdmissionFairSharing, Budgets, Dependencies, Reservations, UserLimits
 from admission.model.durations import parse_duration
 
 DEFAULTS = Budgets(), Dependencies(), Reservations(), UserLimits()
-DEFAULT = replace(Policy(), engine=replace(Policy().engine, policies=DEFAULTS))
+DEFAULT = replace(ControllerPolicy(), engine=replace(ControllerPolicy().engine, policies=DEFAULTS))
 
 
 def test_settings_without_a_policy_give_the_default_policy():

@@ -13,7 +13,7 @@ from ports import free_port
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.serve import startup
-from admission.cli.serve.startup import Starting
+from admission.cli.serve.startup import Startup
 from admission.cluster.errors import Misdirected
 from admission.store.errors import DatabaseUnavailable
 
@@ -32,7 +32,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_unanswered_request_at_the_start_is_retried(caplog: pytest.LogCaptureFixture):
-    waits = Starting(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
+    waits = Startup(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
     asked = 0
 
     async def request() -> str:
@@ -52,7 +52,7 @@ async def test_unanswered_request_at_the_start_is_retried(caplog: pytest.LogCapt
 async def test_probes_are_answered_during_the_start_and_the_port_is_freed(monkeypatch: pytest.MonkeyPatch):
     port = free_port()
     monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "a-token")
-    waits = Starting(load_settings({"api_address": f"127.0.0.1:{port}"}), no_client)
+    waits = Startup(load_settings({"api_address": f"127.0.0.1:{port}"}), no_client)
     seen: list[int] = []
     told = []
 
@@ -81,7 +81,7 @@ async def test_probes_are_answered_during_the_start_and_the_port_is_freed(monkey
 
 
 async def test_permanent_error_ends_the_start():
-    waits = Starting(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
+    waits = Startup(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
 
     async def attempt() -> None:
         raise Misdirected("its certificate is not trusted")

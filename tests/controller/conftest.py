@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.controller.clusters import Join
-    from admission.controller.state.policy import Policy
+    from admission.controller.state.policy import ControllerPolicy
     from admission.kinds import Kinds
     from admission.store.records import WorkloadRecord
 
@@ -95,7 +95,7 @@ class World:
 
     async def start(
         self,
-        policy: Policy | None = None,
+        policy: ControllerPolicy | None = None,
         *,
         audit_interval: float = 0.0,
         kinds: Kinds | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
 
 Object = dict[str, Any]
@@ -12,7 +12,7 @@ Object = dict[str, Any]
 DRIVER = "gpu.example.com"
 GPU = "example.com/gpu"
 MEMORY = "example.com/gpu-memory"
-MAPPED = Policy(devices=DeviceRules((DeviceClassMapping(GPU, ("gpu", "big-gpu")),)))
+MAPPED = ControllerPolicy(devices=DeviceRules((DeviceClassMapping(GPU, ("gpu", "big-gpu")),)))
 
 
 def device_class(name: str = "gpu", *expressions: str, **spec: Any) -> Object:
@@ -83,8 +83,8 @@ def queue_with(**quotas: str) -> Object:
     }
 
 
-def counting(name: str = "memory", *, is_capacity: bool = False) -> Policy:
+def counting(name: str = "memory", *, is_capacity: bool = False) -> ControllerPolicy:
     """Return a policy by which devices of the class `gpu` count by a counter, or by a capacity."""
     of_driver = f'device.driver == "{DRIVER}"'
     source = DeviceSource(DRIVER, name, of_driver, is_capacity=is_capacity)
-    return Policy(devices=DeviceRules((DeviceClassMapping(MEMORY, ("gpu",), (source,)),)))
+    return ControllerPolicy(devices=DeviceRules((DeviceClassMapping(MEMORY, ("gpu",), (source,)),)))

@@ -7,7 +7,7 @@ from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_qu
 from pod_examples import GATE, pod
 from sqlalchemy import text
 
-from admission.controller.auditing.comparison import Difference, Problem
+from admission.controller.auditing.comparison import AuditDifference, Problem
 from admission.engine.events import WorkloadGone
 from admission.store.store import Store
 
@@ -202,7 +202,7 @@ async def test_repair_reads_object_from_api_server(queues):
         return sum(number for (method, *_), number in queues.client.requests.items() if method == "GET")
 
     before = reads()
-    difference = Difference(Problem.NOT_STARTED, "Job team-a/runs", record.workload.uid, "", "")
+    difference = AuditDifference(Problem.NOT_STARTED, "Job team-a/runs", record.workload.uid, "", "")
 
     async def look():
         # Workloads with a request in progress are skipped, and the response to the start request may be pending.

@@ -10,7 +10,7 @@ from pod_examples import gated
 from postgresql_databases import on_both_databases
 
 from admission.controller.decisions.budget_reports import BudgetReports
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.engine import BudgetAccounts, Budgets
 from admission.engine import Policy as EnginePolicy
 from admission.kinds import all_kinds
@@ -20,7 +20,7 @@ from admission.store.records import State
 pytestmark = [on_both_databases, pytest.mark.costly]
 
 LIMIT = "sluice.dev/max-exec-time-seconds"
-POLICY = Policy(engine=EnginePolicy(policies=(Budgets(),)))
+POLICY = ControllerPolicy(engine=EnginePolicy(policies=(Budgets(),)))
 YEAR = {"every": "Year"}
 
 

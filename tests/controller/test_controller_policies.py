@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.engine import Policy as EnginePolicy
 from tests.engine.max_running import MaxRunning
 
-POLICY = Policy(engine=EnginePolicy(policies=(MaxRunning(1),)))
+POLICY = ControllerPolicy(engine=EnginePolicy(policies=(MaxRunning(1),)))
 
 
 def job_of(user, name):

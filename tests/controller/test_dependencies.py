@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
 
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.engine import Dependencies
 from admission.engine import Policy as EnginePolicy
 from admission.kinds import all_kinds
 
-POLICY = Policy(engine=EnginePolicy(policies=(Dependencies(),)))
+POLICY = ControllerPolicy(engine=EnginePolicy(policies=(Dependencies(),)))
 
 
 def after(name, text, **fields):

@@ -30,7 +30,7 @@ from job_examples import flavor, job, local_queue, runs
 from test_way_of_each_kind import node
 
 from admission.cli.configuration.settings import load_settings
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.model.devices import DeviceRules
 
 PAGE = Path(__file__).parents[2] / "docs/tasks/devices.md"
@@ -113,7 +113,7 @@ async def test_class_without_mapping_is_refused_or_does_not_count(cluster):
     assert "the setting resources.deviceClassMappings gives no DeviceClass a quota" in waiting.message
     assert cluster.controller.watches.devices.informers == {}
     await cluster.end()
-    await cluster.start(Policy(devices=DeviceRules(ignore_unmapped=True)))
+    await cluster.start(ControllerPolicy(devices=DeviceRules(ignore_unmapped=True)))
     await cluster.job("odd", runs)
     assert held(await cluster.record("odd", "admitted")) == {"cpu": 1000}
 

@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
-from admission.controller.state.policy import FailureRecoveryRules, Policy
+from admission.controller.state.policy import ControllerPolicy, FailureRecoveryRules
 from admission.engine.vocabulary import WAITING_FOR_QUOTA
 
-POLICY = Policy(failure_recovery=FailureRecoveryRules(grace=60.0, interval=0.05))
+POLICY = ControllerPolicy(failure_recovery=FailureRecoveryRules(grace=60.0, interval=0.05))
 PERMITTED = "safe-to-forcefully-delete"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 

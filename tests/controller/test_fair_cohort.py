@@ -8,11 +8,11 @@ from contextlib import closing, suppress
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.engine import AdmissionFairSharing
 from admission.engine import Policy as EnginePolicy
 
-FAIR = Policy(engine=EnginePolicy(fair_sharing=True))
+FAIR = ControllerPolicy(engine=EnginePolicy(fair_sharing=True))
 
 
 def sharing(name, cpu="4", **spec):
@@ -115,7 +115,7 @@ async def test_newest_jobs_over_lowered_quota_are_evicted_after_configured_delay
 
 @pytest.mark.costly
 async def test_local_queue_with_less_recent_usage_is_admitted_first_after_restart(world):
-    policy = Policy(engine=EnginePolicy(policies=(AdmissionFairSharing(half_life=3600.0),)))
+    policy = ControllerPolicy(engine=EnginePolicy(policies=(AdmissionFairSharing(half_life=3600.0),)))
     await world.apply(
         flavor(),
         cluster_queue(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"}),

@@ -6,7 +6,7 @@ import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
 from admission.controller.decisions import scheduler
-from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import ControllerPolicy, WaitForPodsReady
 from admission.model import sentences
 
 NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
@@ -14,7 +14,7 @@ NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
 
 
 def policy(**fields):
-    return Policy(pods_ready=WaitForPodsReady(**{"timeout": 300.0, "recovery_timeout": 120.0} | fields))
+    return ControllerPolicy(pods_ready=WaitForPodsReady(**{"timeout": 300.0, "recovery_timeout": 120.0} | fields))
 
 
 @pytest.fixture

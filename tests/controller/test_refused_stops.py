@@ -9,7 +9,7 @@ from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
 from admission.api.application import create_app, listening
 from admission.client import Sluice
-from admission.controller.state.inbox import Due
+from admission.controller.state.inbox import DelayEnded
 from admission.controller.workloads.requests import MAX_BACKOFF
 
 TOKEN = "a-token"
@@ -91,7 +91,7 @@ async def test_refused_start_is_repeated_after_doubling_pauses_up_to_the_longest
     call_later = loop.call_later
 
     def at_once(delay, callback, *arguments, **options):
-        if arguments and isinstance(arguments[0], Due):
+        if arguments and isinstance(arguments[0], DelayEnded):
             pauses.append(delay)
             delay = 0
         return call_later(delay, callback, *arguments, **options)

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 from postgresql_databases import on_both_databases
 
-from admission.controller.state.policy import Policy
+from admission.controller.state.policy import ControllerPolicy
 from admission.engine import Policy as EnginePolicy
 from admission.engine import Reservations
 
-POLICY = Policy(engine=EnginePolicy(policies=(Reservations(),)))
+POLICY = ControllerPolicy(engine=EnginePolicy(policies=(Reservations(),)))
 LIMIT = "sluice.dev/max-exec-time-seconds"
 
 

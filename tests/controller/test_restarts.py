@@ -9,7 +9,7 @@ import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 from postgresql_databases import on_both_databases
 
-from admission.cluster.informer import Change
+from admission.cluster.informer import ObjectChange
 from admission.controller.controller import Controller
 from admission.controller.state.inbox import ObjectsChanged
 from admission.kinds import all_kinds
@@ -295,7 +295,9 @@ async def test_late_watch_events_do_not_requeue_finished_jobs(queues):
     for name, outcome in outcomes.items():
         assert (await queues.record(name, "finished")).outcome == outcome
 
-    changes = [Change("MODIFIED", f"team-a/{each['metadata']['name']}", each["metadata"]["uid"], each) for each in late]
+    changes = [
+        ObjectChange("MODIFIED", f"team-a/{each['metadata']['name']}", each["metadata"]["uid"], each) for each in late
+    ]
     queues.controller.inbox.put(ObjectsChanged(queues.controller._kinds.of(record.workload), changes))
     await queues.submit(job("next"))
     await queues.job("next", runs)

@@ -8,7 +8,7 @@ from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import gated
 from pod_examples import pod as plain_pod
 
-from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import ControllerPolicy, WaitForPodsReady
 from admission.kinds import all_kinds
 
 KINDS = all_kinds(frameworks=("pod", "statefulset", "ray.io/raycluster", "jobset.x-k8s.io/jobset"))
@@ -91,7 +91,9 @@ async def test_labels_set_hold_priority_and_maximum_execution_time(cluster, plur
 
 @EACH
 async def test_workload_with_unready_pods_is_evicted_after_timeout(cluster, plural, make, is_pod):
-    await cluster.start(Policy(pods_ready=WaitForPodsReady(timeout=300.0, recovery_timeout=120.0)), kinds=KINDS)
+    await cluster.start(
+        ControllerPolicy(pods_ready=WaitForPodsReady(timeout=300.0, recovery_timeout=120.0)), kinds=KINDS
+    )
     obj = make(NOWHERE)
     obj["metadata"]["name"] = "x"
     await cluster.user.create(plural, "team-a", obj)

@@ -14,7 +14,7 @@ from job_examples import cluster_queue, flavor, job, local_queue
 
 from admission.api.application import create_app, listening
 from admission.client import NotFound, Sluice
-from admission.controller.state.policy import Policy, WaitForPodsReady
+from admission.controller.state.policy import ControllerPolicy, WaitForPodsReady
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -294,7 +294,7 @@ async def test_workload_blocked_by_unready_pods_has_the_same_message_everywhere(
     caplog.set_level(logging.INFO, "admission")
     await begin(world)
     one_by_one = WaitForPodsReady(timeout=1e6, recovery_timeout=None, block_admission=True)
-    await world.start(Policy(pods_ready=one_by_one))
+    await world.start(ControllerPolicy(pods_ready=one_by_one))
     await world.submit(with_pod_annotations(job("unready", queue="wide"), start="unready"))
     await world.record("unready", "admitted")
     await world.submit(job("next", queue="wide"))
@@ -310,7 +310,7 @@ async def test_requeued_and_deactivated_unready_jobs_have_the_same_message_every
     policy = WaitForPodsReady(
         timeout=100.0, recovery_timeout=None, backoff_limit=1, backoff_base=100_000.0, backoff_max=100_000.0
     )
-    await world.start(Policy(pods_ready=policy))
+    await world.start(ControllerPolicy(pods_ready=policy))
     await world.submit(with_pod_annotations(job("given-up", queue="wide"), start="unready"))
     await world.record("given-up", "admitted")
     world.pass_time(101)

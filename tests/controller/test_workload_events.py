@@ -8,7 +8,7 @@ import pytest
 
 from admission.controller.state.workload_events import AGAIN_AFTER, LONG, MAX_REPEATED, WAIT_EVENT_DELAY, WorkloadEvents
 from admission.model.workload import Workload
-from admission.store.records import Changes, Eviction, State, Transition, WorkloadRecord
+from admission.store.records import Changes, LastEviction, State, Transition, WorkloadRecord
 
 
 class EventRecorder:
@@ -84,7 +84,7 @@ def test_new_lasting_reason_gets_an_event_at_once_and_a_repeated_reason_later(to
 
 
 def evicted(told: EventRecorder, cause: str) -> WorkloadRecord:
-    eviction = Eviction(cause, f"{cause} it is.", told.now)
+    eviction = LastEviction(cause, f"{cause} it is.", told.now)
     return replace(waits(), state=State.EVICTING, reason=cause, evict_reason=cause, eviction=eviction)
 
 

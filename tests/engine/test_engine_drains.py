@@ -18,7 +18,7 @@ from admission.engine.topology.nodes import NodeState
 from admission.model.errors import InvalidObject
 from admission.model.sentences import time
 from admission.model.topology import HOSTNAME, TopologyRequest
-from admission.model.workload import Requirement
+from admission.model.workload import NodeRequirement
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 NOW = 1000.0
@@ -225,7 +225,7 @@ def test_workloads_on_a_drained_node_are_evicted_at_the_deadline(placed):
     assert [placed_on[name] for name in evicted] == ["host-n1"]
 
 
-@pytest.mark.parametrize("affinity", [None, ((Requirement("rack", "Exists"),),)])
+@pytest.mark.parametrize("affinity", [None, ((NodeRequirement("rack", "Exists"),),)])
 def test_node_is_used_until_its_maintenance_by_what_ends_before(placed, affinity):
     pods = {**REQUEST, "affinity": affinity}
     placed.tell(drain(nodes=("n1", "n2"), start=NOW + 600))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.model.workload import Requirement, Toleration
+from admission.model.workload import NodeRequirement, Toleration
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 TAINTS = [
@@ -91,8 +91,8 @@ def test_node_selector_is_compared_only_with_labels_that_the_flavor_has(selector
     ],
 )
 def test_node_affinity_is_evaluated_only_on_labels_that_the_flavor_has(key, operator, values, expected):
-    asked = Requirement(key, operator, values)
+    asked = NodeRequirement(key, operator, values)
     assert fits({"nodeLabels": LABELS}, affinity=((asked,),)) == expected
-    never = Requirement("zone", "In", ("nowhere",))
+    never = NodeRequirement("zone", "In", ("nowhere",))
     assert fits({"nodeLabels": LABELS}, affinity=((never,), (asked,))) == expected, "one term is enough"
     assert not fits({"nodeLabels": LABELS}, affinity=((asked, never),)), "of a term, all of it"

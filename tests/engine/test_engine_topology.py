@@ -21,7 +21,7 @@ from admission.engine.topology.replacement import beyond, replace_node, resize
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.engine.topology.trial import Room, Trial
 from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
-from admission.model.workload import Requirement
+from admission.model.workload import NodeRequirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ question = st.builds(
         count,
         requests_of({"cpu": amount}),
         wanted,
-        PodRules(preferences=((5, (Requirement("rack", "In", ("r1", "r2")),)),)),
+        PodRules(preferences=((5, (NodeRequirement("rack", "In", ("r1", "r2")),)),)),
         requests_of({"cpu": leader}) if leader else None,
     ),
     st.integers(1, 8),

@@ -8,7 +8,7 @@ import pytest
 
 from admission.engine import Engine, NamespaceChanged, Policy, WorkloadPending
 from admission.engine.accounting import Accounting
-from admission.engine.pending import Pending
+from admission.engine.pending import PendingQueue
 from admission.engine.pending_item import Item, Shapes
 from admission.model.workload import PodSet
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
@@ -169,7 +169,7 @@ def test_workload_of_a_local_queue_just_created_is_pending_evaluation():
 @pytest.mark.parametrize(("limit", "found"), [(0, 0), (1, 1), (3, 3), (5, 5), (9, 7)])
 def test_workloads_ahead_are_limited_to_the_requested_number(limit, found):
     """Workloads of two shapes alternate."""
-    pending, shapes = Pending(), Shapes(Accounting())
+    pending, shapes = PendingQueue(), Shapes(Accounting())
     line = [workload(f"w{number}", "cq", 1 + number % 2, created=float(number)) for number in range(8)]
     items = [Item(each, shapes.of(each)) for each in line]
     for item in items:

@@ -10,7 +10,7 @@ from declared_examples import CONTEXT, KINDS, admission, manifest
 from kind_jobs import FLAVORS
 from kind_manifests import GOLDEN
 
-from admission.kinds.children import Part
+from admission.kinds.children import Belonging
 from admission.model.errors import Misconfigured
 
 
@@ -228,16 +228,16 @@ def test_child_job_is_part_of_its_owner_only_if_name_count_and_template_match(na
     kind, obj = manifest(name)
     template = kind.templates(obj)[pod_set]
     assert kind.makes("batch", "Job")
-    assert kind.part(obj, *child_of(obj, child, template, pods=pods), CONTEXT) is Part.CURRENT
+    assert kind.part(obj, *child_of(obj, child, template, pods=pods), CONTEXT) is Belonging.CURRENT
     for other in (f"{child}-0", f"{child}0", f"0{child}", "", child[:-1]):
-        assert kind.part(obj, *child_of(obj, other, template, pods=pods), CONTEXT) is Part.NONE
-    assert kind.part(obj, *child_of(obj, child, template, pods=pods + 1), CONTEXT) is Part.MORE
+        assert kind.part(obj, *child_of(obj, other, template, pods=pods), CONTEXT) is Belonging.NONE
+    assert kind.part(obj, *child_of(obj, child, template, pods=pods + 1), CONTEXT) is Belonging.MORE
     more = copy.deepcopy(template)
     more["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
-    assert kind.part(obj, *child_of(obj, child, more, pods=pods), CONTEXT) is Part.NONE
+    assert kind.part(obj, *child_of(obj, child, more, pods=pods), CONTEXT) is Belonging.NONE
     patch, _ = kind.start_patch(obj, admission(kind, obj), FLAVORS)
     running = jsonpatch.apply_patch(obj, patch)
     stale = kind.part(running, *child_of(obj, child, template, pods=pods), CONTEXT)
-    assert stale is Part.OUTDATED
+    assert stale is Belonging.OUTDATED
     current = kind.templates(running)[pod_set]
-    assert kind.part(running, *child_of(obj, child, current, pods=pods), CONTEXT) is Part.CURRENT
+    assert kind.part(running, *child_of(obj, child, current, pods=pods), CONTEXT) is Belonging.CURRENT

@@ -11,7 +11,7 @@ from kind_manifests import document
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import NamespaceContext, all_kinds, frameworks_known
-from admission.kinds.children import Part
+from admission.kinds.children import Belonging
 from admission.model.errors import Misconfigured
 
 KINDS = all_kinds(frameworks=frameworks_known())
@@ -210,9 +210,9 @@ def test_rayjob_in_sidecar_mode_counts_the_submitter_in_the_head():
     containers.append(submitter)
     cluster = {"metadata": {"namespace": "team-a", "name": "sample-rayjob-x7k2p"}, "spec": spec}
     clusters = KINDS.get("ray.io", "RayCluster")
-    assert kind.part(obj, clusters, cluster, CONTEXT) is Part.CURRENT
+    assert kind.part(obj, clusters, cluster, CONTEXT) is Belonging.CURRENT
     submitter["resources"]["requests"]["cpu"] = "501m"
-    assert kind.part(obj, clusters, cluster, CONTEXT) is Part.NONE
+    assert kind.part(obj, clusters, cluster, CONTEXT) is Belonging.NONE
 
 
 def test_default_submitter_of_a_rayjob_is_written_by_a_start_and_removed_by_a_restoration():

@@ -7,7 +7,7 @@ from kind_jobs import JOBS, make_job
 
 from admission.kinds import NamespaceContext, Outcome, all_kinds
 from admission.model.errors import Misconfigured
-from admission.model.workload import Requirement, Toleration
+from admission.model.workload import NodeRequirement, Toleration
 
 EMPTY = NamespaceContext()
 
@@ -173,7 +173,7 @@ def test_pod_set_has_the_requests_and_scheduling_constraints_of_the_template():
     assert (pods.name, pods.count, pods.min_count, pods.requests) == ("main", 3, None, {"cpu": 1000})
     assert pods.node_selector == {"zone": "a"}
     assert pods.tolerations == (Toleration("spot", "Exists"), Toleration("x", "Equal", "y", "NoExecute"))
-    assert pods.affinity == ((Requirement("pool", "In", ("a", "b")),), ())
+    assert pods.affinity == ((NodeRequirement("pool", "In", ("a", "b")),), ())
 
 
 @pytest.mark.parametrize(

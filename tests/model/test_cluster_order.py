@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from admission.kinds.base import affinity_of
 from admission.model.cluster_order import (
     ClusterAffinity,
+    ClusterOrder,
     ClusterTerm,
-    Order,
     candidates,
     open_at,
     parse_cluster_affinity,
@@ -28,7 +28,7 @@ TERMS = st.builds(
 )
 AFFINITIES = st.builds(ClusterAffinity, st.none() | TERMS, st.lists(TERMS, max_size=3).map(tuple))
 ORDERS = st.builds(
-    Order,
+    ClusterOrder,
     st.sampled_from(["Name", "Cost", "Spread"]),
     st.lists(st.sampled_from(NAMES), unique=True).map(tuple),
     st.sampled_from([0.0, 60.0]),
@@ -73,7 +73,12 @@ def test_each_cluster_is_a_candidate_once_or_passed_over_and_what_precedes_is_tr
 
 def test_further_candidates_open_one_after_the_other():
     found, _ = candidates(
-        Order(spillover=60), {"a": {}, "b": {}, "c": {}}, ClusterAffinity(), former="", since=100, cost=lambda _: 0
+        ClusterOrder(spillover=60),
+        {"a": {}, "b": {}, "c": {}},
+        ClusterAffinity(),
+        former="",
+        since=100,
+        cost=lambda _: 0,
     )
     assert open_at(found, 100) == ((("a",),), 160)
     assert open_at(found, 160) == ((("a",), ("b",)), 220)
@@ -114,7 +119,7 @@ def test_wrong_affinity_is_refused_where_it_is_wrong(text, where):
 def test_affinity_of_many_clusters_has_a_short_message():
     names = [f"cluster-{number}" for number in range(64)]
     affinity = parse_cluster_affinity(json.dumps({"required": {"clusters": names}}))
-    _, passed = candidates(Order(), {"a": {}}, affinity, former="", since=0.0, cost=lambda _: 0.0)
+    _, passed = candidates(ClusterOrder(), {"a": {}}, affinity, former="", since=0.0, cost=lambda _: 0.0)
     assert passed == [
         ("a", f"this workload requires {' or '.join(names[:5])} or 59 more"),
     ]

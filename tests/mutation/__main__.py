@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("patterns", nargs="*", default=["*"], help="such as tree.* or pending.Pending.add.*")
+    parser.add_argument("patterns", nargs="*", default=["*"], help="such as tree.* or pending.PendingQueue.add.*")
     parser.add_argument("--sample", type=int, metavar="N", help="only so many of them, chosen at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--survivors", action="store_true", help="only those that the report says survived, again")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from admission.model.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, WorkloadPriorityClass
-from admission.model.workload import Admission, PodSet, PodSetAssignment, Requirement, Toleration, Workload
+from admission.model.workload import Admission, NodeRequirement, PodSet, PodSetAssignment, Toleration, Workload
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 
 POD_SETS = (PodSet("main", 3, {"cpu": 1500, "memory": 2**30}),)
@@ -17,7 +17,7 @@ ELABORATE_POD_SETS = (
         {"cpu": 500, "nvidia.com/gpu": 8},
         node_selector={"zone": "a"},
         tolerations=(Toleration("gpu", "Exists", "", "NoSchedule"), Toleration(operator="Exists")),
-        affinity=((Requirement("arch", "In", ("amd64", "arm64")), Requirement("old", "DoesNotExist")), ()),
+        affinity=((NodeRequirement("arch", "In", ("amd64", "arm64")), NodeRequirement("old", "DoesNotExist")), ()),
         group="together",
     ),
     PodSet("workers", 100, {}, min_count=10, affinity=()),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
-from admission.store.ledger.fairness import FlavorResource, Loan, TreeNode, entitlements
+from admission.store.ledger.fairness import FlavorResource, LoanKey, TreeNode, entitlements
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ async def test_what_was_lent_is_what_was_borrowed_and_waiting_is_demand(store: S
     assert gpu_hours(speech)[:5] == [24, 0, 0, 0, 0]
     # Each hour 5 are borrowed: 2 of the Cohort, 3 of vision, with 1 and 2.5 idle, and of speech, with 6.
     assert {loan: round(each / HOUR, 6) for loan, each in found.loans.items()} == {
-        Loan("Cohort", "all", "ml", "h100", GPU): 4,
-        Loan("ClusterQueue", "vision", "ml", "h100", GPU): round(3 * 1 / 7 + 3 * 2.5 / 8.5, 6),
-        Loan("ClusterQueue", "speech", "ml", "h100", GPU): round(3 * 6 / 7 + 3 * 6 / 8.5, 6),
+        LoanKey("Cohort", "all", "ml", "h100", GPU): 4,
+        LoanKey("ClusterQueue", "vision", "ml", "h100", GPU): round(3 * 1 / 7 + 3 * 2.5 / 8.5, 6),
+        LoanKey("ClusterQueue", "speech", "ml", "h100", GPU): round(3 * 6 / 7 + 3 * 6 / 8.5, 6),
     }
     assert sum(found.loans.values()) == pytest.approx(ml.borrowed)
     assert vision.lent + speech.lent == pytest.approx(ml.borrowed - 4 * HOUR)
@@ -161,7 +161,7 @@ async def test_quota_counts_as_it_was_and_lowered_quota_was_lent_by_nobody(store
     clock.now = NOW + 4 * HOUR
     found = await store.fairness(start=NOW, end=NOW + 4 * HOUR)
     assert gpu_hours(found.shares["alone", GPU]) == [2 * 8 + 2 * 2, 24, 2 * 6 + 2 * 2, 24, 8, 0]
-    assert {loan: each / HOUR for loan, each in found.loans.items()} == {Loan("", "", "alone", "h100", GPU): 8}
+    assert {loan: each / HOUR for loan, each in found.loans.items()} == {LoanKey("", "", "alone", "h100", GPU): 8}
 
 
 async def test_parts_of_a_time_add_up_to_the_whole(store: Store, clock: Clock):

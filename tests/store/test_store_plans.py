@@ -13,7 +13,7 @@ from admission.store.audit_log import Author
 from admission.store.notifications import WorkloadScope
 from admission.store.records import Changes
 from admission.store.workloads.places import QueuePlace
-from admission.store.workloads.search import Search
+from admission.store.workloads.search import WorkloadQuery
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def exchange_of_places(store):
 
 
 async def search(store):
-    await store.workloads.search(Search(frozenset({"team-a"}), text="a", since=1.0), limit=10)
+    await store.workloads.search(WorkloadQuery(frozenset({"team-a"}), text="a", since=1.0), limit=10)
 
 
 @pytest.mark.parametrize("query", [attention, users, statuses, notifications, exchange_of_places, search])

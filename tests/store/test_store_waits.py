@@ -9,7 +9,7 @@ from admission.model.queues import ClusterQueue, Objective
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
-from admission.store.workloads.waits import Obstacle, Outcome, objectives_of
+from admission.store.workloads.waits import ObjectiveOutcome, Obstacle, objectives_of
 
 if TYPE_CHECKING:
     from admission.store.store import Store
@@ -57,7 +57,7 @@ async def test_objective_is_judged_by_what_started_and_by_what_waits_for_too_lon
     clock.now = NOW + 10 * HOUR
     found = await store.outcomes(OBJECTIVE, (NOW, NOW + 9 * HOUR, NOW + 10 * HOUR))
     assert found.found == {
-        ("cq", 0): Outcome(
+        ("cq", 0): ObjectiveOutcome(
             workloads=3,
             met=1,
             waiting=1,

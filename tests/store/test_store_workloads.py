@@ -11,10 +11,10 @@ from store_examples import admission, admitted, cluster_queue, finished, local_q
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.audit_log import Author
 from admission.store.notifications import WorkloadScope
-from admission.store.records import GOES_ON, Changes, Eviction, QueueStatus, Resized, State, WorkloadRecord
+from admission.store.records import GOES_ON, Changes, LastEviction, QueueStatus, Resized, State, WorkloadRecord
 from admission.store.store import Store
 from admission.store.workloads.queries import ColumnFilter
-from admission.store.workloads.search import Search
+from admission.store.workloads.search import WorkloadQuery
 
 if TYPE_CHECKING:
     from admission.model.workload import Workload
@@ -82,7 +82,7 @@ async def test_workloads_are_found_by_their_names_and_by_what_these_begin_with(s
     assert await below("w_b") == ["7"], "an underscore stands for itself"
     assert await store.workloads.names("team-a", limit=3) == ("web", "w_b-e", "wEb-d")
     assert await store.workloads.namespaces_of("web-a", limit=5) == ("team-a", "team-b")
-    found = await store.workloads.search(Search(text="web-a-x7k2p"), order="newest", limit=10)
+    found = await store.workloads.search(WorkloadQuery(text="web-a-x7k2p"), order="newest", limit=10)
     assert [(each.workload.namespace, each.workload.name) for each in found.workloads] == [
         ("team-b", "web-a"), ("team-a", "web"), ("team-a", "web-a"), ("team-a", "web"),
     ]  # fmt: skip
@@ -98,7 +98,7 @@ async def test_workloads_of_the_same_second_are_found_in_the_order_of_their_arri
     epoch = await store.lead("test")
     records = [pending(workload(uid, name=name, created=T)) for uid, name in (("2", "c"), ("3", "a"), ("1", "b"))]
     await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
-    found = await store.workloads.search(Search(), order=order, limit=10)
+    found = await store.workloads.search(WorkloadQuery(), order=order, limit=10)
     assert "".join(each.workload.name for each in found.workloads) == names
 
 
@@ -184,7 +184,7 @@ async def test_queue_status_counts_workloads_and_sums_usage(store: Store):
 
 def preempted(of: Workload, *, preemptor: str, at: float, state: State = State.PENDING) -> WorkloadRecord:
     said = f"Preempted to accommodate a workload (UID: {preemptor}) due to prioritization in the ClusterQueue"
-    return replace(pending(of), state=state, eviction=Eviction("Preempted", said, at, "InClusterQueue"))
+    return replace(pending(of), state=state, eviction=LastEviction("Preempted", said, at, "InClusterQueue"))
 
 
 async def test_preemptions_in_vain_have_a_preemptor_that_is_still_pending(store: Store):

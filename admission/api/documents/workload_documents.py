@@ -22,7 +22,7 @@ from admission.engine.vocabulary import (
 from admission.model import sentences
 from admission.model.quantity import format_amount
 from admission.model.workload import LOCAL
-from admission.store.records import Eviction, State
+from admission.store.records import LastEviction, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -211,14 +211,14 @@ def conditions(record: WorkloadRecord, *, now: float) -> list[Document]:
     return found
 
 
-def _eviction(record: WorkloadRecord) -> Eviction | None:
+def _eviction(record: WorkloadRecord) -> LastEviction | None:
     """Return the last eviction, or None.
 
     Versions before evictions were recorded stored only the reason of one under way.
     """
     if record.eviction is not None or not record.evict_reason:
         return record.eviction
-    return Eviction(record.evict_reason, record.message, record.queued_at)
+    return LastEviction(record.evict_reason, record.message, record.queued_at)
 
 
 def _progress(record: WorkloadRecord) -> list[Document]:
@@ -269,7 +269,7 @@ def _readiness(record: WorkloadRecord) -> list[Document]:
     return [_condition("PodsReady", False, "WaitForRecovery", sentences.POD_LOST, record.unready_at)]
 
 
-def _requeued(record: WorkloadRecord, eviction: Eviction, now: float) -> Document:
+def _requeued(record: WorkloadRecord, eviction: LastEviction, now: float) -> Document:
     """Return the condition Requeued, as in Kueue: True once the workload is in the queue again."""
     if not record.active:
         return _condition("Requeued", False, "Deactivated", record.message, record.queued_at)

@@ -14,7 +14,7 @@ from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, ATTENTION_REPORT
 from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
 from admission.model import sentences
-from admission.store.workloads.search import Search
+from admission.store.workloads.search import WorkloadQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ _NAMED: Final = 20
 """Most workloads of each list that are named."""
 
 
-class AttentionReport:
+class AttentionReports:
     """Handler of the report, which is computed once a second at most, less often if that takes long.
 
     `now` returns the Unix time (s).
@@ -97,7 +97,7 @@ class AttentionReport:
 
     async def _found(self) -> Document:
         now = self._now()
-        failed = Search(fields={"state": frozenset({"Failed"})}, since=now - _FAILED_SECONDS)
+        failed = WorkloadQuery(fields={"state": frozenset({"Failed"})}, since=now - _FAILED_SECONDS)
         return {
             "failed": _listed(await self._store.workloads.search(failed, limit=_NAMED)),
             **await self._unfinished(now),
@@ -122,7 +122,7 @@ class AttentionReport:
         """Return the admitted workloads that do not start, and the pending ones that can never run."""
         parts = {"notStarted": frozenset({PODS_UNSCHEDULED}), "impossible": HOPELESS}
         # `since` leaves out finished workloads, whose index is not read then.
-        both = Search(fields={"reason": frozenset().union(*parts.values())}, since=now)
+        both = WorkloadQuery(fields={"reason": frozenset().union(*parts.values())}, since=now)
         found = await self._store.workloads.search(both, limit=_NAMED)
         if found.total <= _NAMED:  # one query instead of two, each of which reads all unfinished workloads
             records = {name: [each for each in found.workloads if each.reason in part] for name, part in parts.items()}

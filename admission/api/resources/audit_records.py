@@ -11,7 +11,7 @@ from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, AUDIT_RECORDS
 from admission.apimachinery.errors import InvalidSelector
 from admission.apimachinery.selectors import parse_field_selector
-from admission.store.audit_log import Audit
+from admission.store.audit_log import AuditLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def audit_document(record: AuditRecord) -> Document:
 
 def _filters(selector: str) -> dict[str, str]:
     try:
-        terms = parse_field_selector(selector, Audit.FIELDS)
+        terms = parse_field_selector(selector, AuditLog.FIELDS)
     except InvalidSelector as error:
         raise BadRequest(f"fieldSelector: {error}") from error
     if unequal := [term.path for term in terms if not term.equal]:

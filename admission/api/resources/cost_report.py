@@ -157,7 +157,7 @@ def _costs(
         yield {"flavor": flavor, "cost": None if total is None else f"{total:.6f}"}
 
 
-class _Line(NamedTuple):
+class _CostLine(NamedTuple):
     month: str
     group: tuple[tuple[str, str | int], ...]
     flavor: str
@@ -167,13 +167,13 @@ class _Line(NamedTuple):
 
 def statement(rows: Iterable[UsageRow], book: PriceBookSpec) -> Iterator[Document]:
     """Yield what usage by day, flavor and further columns costs: an item for each month, group, resource and price."""
-    hours: defaultdict[_Line, float] = defaultdict(float)
-    days: defaultdict[_Line, set[str]] = defaultdict(set)
+    hours: defaultdict[_CostLine, float] = defaultdict(float)
+    days: defaultdict[_CostLine, set[str]] = defaultdict(set)
     for row in rows:
         columns = dict(row.group)
         day, flavor, resource = (str(columns.pop(name)) for name in ("period", "flavor", "resource"))
         price = book.price(flavor, resource, date.fromisoformat(day))
-        line = _Line(day[:7], tuple(columns.items()), flavor, resource, price)
+        line = _CostLine(day[:7], tuple(columns.items()), flavor, resource, price)
         milli = 1000 if resource == "cpu" else 1
         hours[line] += row.amount_seconds / milli / usage_unit(resource).seconds
         days[line].add(day)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from admission.api.resources.explaining_engine import Engines
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.workload_lookup import WorkloadLookup
-    from admission.engine import Explanation, Lack, PendingWorkload, PreemptionHint
+    from admission.engine import Explanation, Lack, ListedWorkload, PreemptionHint
     from admission.engine.assignment import Attempt
     from admission.model.terms import Dependency
     from admission.model.workload import Workload
@@ -191,7 +191,7 @@ class Explanations:
             }
         )
 
-    def _place(self, place: PendingWorkload, queued_at: float | None) -> Document:
+    def _place(self, place: ListedWorkload, queued_at: float | None) -> Document:
         estimate = self._estimate_of(place.workload.uid)
         document = _place(place, queued_at)
         if isinstance(estimate, StartEstimate):
@@ -199,7 +199,7 @@ class Explanations:
         return document
 
 
-def _place(place: PendingWorkload, queued_at: float | None) -> Document:
+def _place(place: ListedWorkload, queued_at: float | None) -> Document:
     workload = place.workload
     return {
         "metadata": {

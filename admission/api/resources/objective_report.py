@@ -12,7 +12,7 @@ from admission.api.registry import API_VERSION, OBJECTIVE_REPORT
 from admission.api.resources.report_times import format_time
 from admission.model.durations import parse_duration
 from admission.model.queues import ClusterQueue
-from admission.store.workloads.waits import Outcome, objectives_of
+from admission.store.workloads.waits import ObjectiveOutcome, objectives_of
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_WEEKS: Final = 8
 _MOST_WEEKS: Final = 53
-_NONE: Final = Outcome(0, 0, 0, 0.0, ())
+_NONE: Final = ObjectiveOutcome(0, 0, 0, 0.0, ())
 
 
 class ObjectiveReports:
@@ -60,7 +60,7 @@ class ObjectiveReports:
         return reply({**kind, "timezone": str(zone), "items": items})
 
 
-def _item(objective: Objective, outcome: Outcome) -> Document:
+def _item(objective: Objective, outcome: ObjectiveOutcome) -> Document:
     return {
         "percentile": objective.percentile,
         "wishedSeconds": parse_duration(objective.wait),

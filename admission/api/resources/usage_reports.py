@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from admission.api.resources.cluster_views import ClusterViews
     from admission.api.resources.report_times import ReportTimes
     from admission.store.audit_log import Outage
-    from admission.store.ledger.places import Stay
+    from admission.store.ledger.places import DomainStay
     from admission.store.ledger.quota_history import QuotaEvent
     from admission.store.ledger.usage_reports import UsageReport
     from admission.store.ledger.usage_series import UsageSeries
@@ -406,7 +406,7 @@ def _outage(outage: Outage) -> Document:
     }
 
 
-def _stay(stay: Stay) -> Document:
+def _stay(stay: DomainStay) -> Document:
     return {
         "namespace": stay.namespace,
         "queue": stay.queue,

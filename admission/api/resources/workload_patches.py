@@ -30,7 +30,7 @@ _CHANGEABLE = ("active", "hold", "order", "priority", "queueName")
 _Bool = Annotated[bool, Field(strict=True)]
 
 
-class _Place(Model):
+class _OrderedPlace(Model):
     """`spec.order` as written: either field."""
 
     top: Literal[True] | None = None
@@ -42,7 +42,7 @@ class _SpecChange(Model):
 
     active: _Bool | None = None
     hold: _Bool | None = None
-    order: _Place | None = None
+    order: _OrderedPlace | None = None
     priority: Int32 | None = None
     queue_name: Name | None = None
 

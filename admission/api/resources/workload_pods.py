@@ -107,7 +107,7 @@ class Reach(Protocol):
         """Return the context."""
 
 
-class WorkloadPods:
+class PodsOfWorkloads:
     """Handlers of the pods of workloads, and of their logs.
 
     `cluster` is None for an API without a cluster, `reach` for one that knows no others.

@@ -14,7 +14,7 @@ from admission.api.http.request_options import instant, number, resource_version
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import encode, reply_encoded
 from admission.model import sentences
-from admission.store.workloads.search import FIELDS, ORDERS, Search
+from admission.store.workloads.search import FIELDS, ORDERS, WorkloadQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ class WorkloadSearch:
         uids = None
         if evicted:
             uids = frozenset(each.uid for each in await self._store.workloads.evicted_again(now=self._now()))
-        search = Search(None if everywhere else frozenset(names), text, fields, since, uids)
+        search = WorkloadQuery(None if everywhere else frozenset(names), text, fields, since, uids)
 
         async def make() -> bytes:
             return await (self._groups(search, by) if by else self._page(search, order, offset, limit))
@@ -84,14 +84,14 @@ class WorkloadSearch:
         key = (search.namespaces, text, *fields.items(), query.get("from"), uids, by, order, offset, limit)
         return reply_encoded(await self._bodies.get((*key, resource_version(request)), make))
 
-    async def _page(self, search: Search, order: str, offset: int, limit: int) -> bytes:
+    async def _page(self, search: WorkloadQuery, order: str, offset: int, limit: int) -> bytes:
         found = await self._store.workloads.search(search, order=order, offset=offset, limit=limit)
         items = await workload_documents(self._store, found.workloads, now=self._now())
         self._workloads.add_estimates(items)
         metadata = {"resourceVersion": str(found.revision), "total": found.total}
         return encode({"metadata": metadata, "items": items})
 
-    async def _groups(self, search: Search, by: str) -> bytes:
+    async def _groups(self, search: WorkloadQuery, by: str) -> bytes:
         groups = await self._store.workloads.search_groups(search, by=by)
         items = [
             {

@@ -52,7 +52,7 @@ from webhooks.gate_reconciler import Mode
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from admission.controller.state.policy import Policy
+    from admission.controller.state.policy import ControllerPolicy
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 EXTERNAL_SERVICE: Final = "sluice-system/sluice-external"
@@ -269,7 +269,7 @@ class Settings(BaseSettings):
         "text", description="Log format: text, or json with one object per line."
     )
 
-    def policy(self) -> Policy:
+    def policy(self) -> ControllerPolicy:
         """Return the policy that applies to all workloads."""
         return policy(
             fair_sharing=self.fair_sharing,

@@ -13,7 +13,7 @@ from admission.api.registry import WORKLOADS
 from admission.cli.errors import CommandError
 from admission.cli.output.jsonpath import find
 from admission.cli.output.printing import print_documents, print_line
-from admission.cli.output.tables import Table
+from admission.cli.output.tables import TextTable
 from admission.model.errors import InvalidQuantity
 from admission.model.quantity import parse_quantity
 
@@ -60,11 +60,11 @@ class ObjectPrinter:
         """Format of documents; None: print tables."""
         return None if self.output == "wide" else self.output
 
-    def table(self, resource: Resource, *, among_others: bool = False) -> Table:
+    def table(self, resource: Resource, *, among_others: bool = False) -> TextTable:
         """Return the empty table of a type; with `among_others` (several types) names have its short name as prefix."""
         wide = self.output == "wide"
         of_workloads = _WIDE_WORKLOAD_COLUMNS if wide else _WORKLOAD_COLUMNS
-        return Table(
+        return TextTable(
             namespaces=self.namespaces and resource.namespaced,
             wide=wide,
             columns=of_workloads if resource == WORKLOADS else (),
@@ -92,7 +92,7 @@ class ObjectPrinter:
         after: int = 0,
         among_others: bool = False,
         nothing: str = "",
-    ) -> Table:
+    ) -> TextTable:
         """Print the table of one type, and return it so that `--watch` can add rows.
 
         `after` is the number of rows or tables printed before: if not 0, an empty line comes first. `nothing` is the

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TranslationSource:
     """Source of an object that was translated from another scheduler's."""
 
     made_of: str = ""
@@ -28,7 +28,7 @@ class Origin:
     """A message for each field without an equivalent."""
 
 
-_NO_ORIGIN: Final = Origin()
+_NO_ORIGIN: Final = TranslationSource()
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Outcomes:
     output: str | None
     """Value of `-o`; None: a line for each object."""
     writing: WritingFlags
-    origins: Mapping[tuple[str, str, str], Origin]
+    origins: Mapping[tuple[str, str, str], TranslationSource]
     """Origins of translated objects, by key (kind, namespace, name)."""
     _items: list[Document] = field(default_factory=list)
     _report: list[dict[str, Any]] = field(default_factory=list)

@@ -17,7 +17,7 @@ _NONE = "<none>"
 _GAP = "  "
 
 
-class Table:
+class TextTable:
     """The server's Table of objects of one kind as text. Rows may be added; columns never get narrower."""
 
     def __init__(

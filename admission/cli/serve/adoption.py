@@ -25,7 +25,7 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.cli.serve.startup import Starting
+    from admission.cli.serve.startup import Startup
     from admission.cluster.claim import Claimant
     from admission.cluster.client import Client
     from admission.kinds import Kinds, Observed
@@ -107,7 +107,7 @@ class _Disagreement:
     is_harmful: Callable[[Survey], bool]
 
 
-async def new_claim(starting: Starting, store: Store, client: Client, *, holder: str, election: str) -> Claim:
+async def new_claim(starting: Startup, store: Store, client: Client, *, holder: str, election: str) -> Claim:
     """Return the claim of the database in `store`, of a process that is elected by the Lease `election` if any."""
     identity = await starting.retry(store.identity)
 
@@ -129,7 +129,7 @@ async def new_claim(starting: Starting, store: Store, client: Client, *, holder:
 
 
 async def check_ownership(
-    starting: Starting, store: Store, client: Client, kinds: Kinds, claim: Claim, *, adopt: bool
+    starting: Startup, store: Store, client: Client, kinds: Kinds, claim: Claim, *, adopt: bool
 ) -> None:
     """Permit `claim`, or raise RefusedByCluster with the effects that the start would have. Runs before leading begins.
 

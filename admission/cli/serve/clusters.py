@@ -199,7 +199,7 @@ class Clusters:
             await reconciler.run(refresh=refresh)
 
 
-class _Kept:
+class _UserConnection:
     """A connection for requests of users."""
 
     def __init__(self, spec: ClusterSpec, client: Client, kinds: Kinds) -> None:
@@ -233,7 +233,7 @@ class Reaching:
 
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _UserConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -250,7 +250,7 @@ class Reaching:
             if kept is not None:
                 self._close_unused(cluster.name, kept)
             client, kinds = self._clusters.client(cluster), self._clusters.kinds()
-            kept = self._kept[cluster.name] = _Kept(cluster.spec, client, kinds)
+            kept = self._kept[cluster.name] = _UserConnection(cluster.spec, client, kinds)
         kept.users += 1
         try:
             # The end of one request does not end the attempt that others wait for.
@@ -260,7 +260,7 @@ class Reaching:
             pause = KEPT_SECONDS if self._kept.get(cluster.name) is kept else 0.0
             asyncio.get_running_loop().call_later(pause, self._close_unused, cluster.name, kept)
 
-    def _close_unused(self, name: str, kept: _Kept) -> None:
+    def _close_unused(self, name: str, kept: _UserConnection) -> None:
         if kept.users:
             return
         if self._kept.get(name) is kept:

@@ -24,16 +24,16 @@ from admission.cli.serve.adoption import check_ownership, new_claim
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.clusters import Clusters, Reaching, kinds_of
-from admission.cli.serve.estimates import Estimates
+from admission.cli.serve.estimates import EstimatingProcess
 from admission.cli.serve.leader_report import LeaderReport
 from admission.cli.serve.leader_roles import Role
 from admission.cli.serve.metrics import ReplicaMetrics
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
-from admission.cli.serve.startup import Starting
+from admission.cli.serve.startup import Startup
 from admission.cli.serve.webhook_check import WebhookCheck
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
-from admission.cli.serve.what_if import WhatIfs
+from admission.cli.serve.what_if import WhatIfProcesses
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import LeaderElector, Timing
@@ -41,7 +41,7 @@ from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
 from admission.controller.intake.namespace_queues import NamespaceQueues
-from admission.controller.intake.not_queued import NotQueuedObjects
+from admission.controller.intake.not_queued import NotQueuedSearch
 from admission.controller.intake.unqueued import UnqueuedObjects
 from admission.kinds.registry import holds_items
 from admission.model.base import LabelSelector
@@ -116,7 +116,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
     async with AsyncExitStack() as stack:
         if tracing is not None:
             stack.push_async_callback(asyncio.to_thread, tracing.close)
-        starting = Starting(settings, lambda: _client(settings))
+        starting = Startup(settings, lambda: _client(settings))
         stack.push_async_callback(starting.done)
         replica = await _begin(stack, starting, settings, tracing, adopt=adopt)
         store, client, controller = replica.store, replica.client, replica.controller
@@ -131,7 +131,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             watches, events, engine = controller.watches, controller.events, controller.engine
             items = AppWrapperItems(client, controller.writer, watches, events, engine=engine)
             background.append(items.run)
-        not_queued = NotQueuedObjects(
+        not_queued = NotQueuedSearch(
             client, controller.watches, controller.events, leads=replica.leads, on_record=store.workloads.unfinished_of
         )
         background.append(not_queued.run)
@@ -151,7 +151,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
         if registered is not None:
             background.append(registered)
         endpoint = await tls_endpoint(settings, client, replica.certificates)
-        estimates = Estimates(settings, controller, store)
+        estimates = EstimatingProcess(settings, controller, store)
         background.append(estimates.run)
         fault = replica.notifier.receiver_fault
         webhook_check = WebhookCheck(lambda: registered_client_config(client))
@@ -169,7 +169,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             replica.clusters.check,
             lambda: webhook_check.fault,
             not_queued.found,
-            WhatIfs(settings).ask,
+            WhatIfProcesses(settings).ask,
             (await stack.enter_async_context(Reaching(replica.clusters))).reach,
         )
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
@@ -206,7 +206,7 @@ class _Replica:
 
 
 async def _begin(
-    stack: AsyncExitStack, starting: Starting, settings: Settings, tracing: Tracing | None, *, adopt: bool
+    stack: AsyncExitStack, starting: Startup, settings: Settings, tracing: Tracing | None, *, adopt: bool
 ) -> _Replica:
     """Connect to cluster and database, check their claim, and begin to lead or follow, until `stack` is closed."""
     # An invalid kubeconfig is reported before a database file is created.
@@ -300,7 +300,7 @@ def _controller(
 
 
 async def _open_api(
-    stack: AsyncExitStack, starting: Starting, settings: Settings, app: web.Application, endpoint: TlsEndpoint | None
+    stack: AsyncExitStack, starting: Startup, settings: Settings, app: web.Application, endpoint: TlsEndpoint | None
 ) -> str:
     """Serve the API until the stack is closed, and register its APIService if configured; return its URL."""
     context = None if endpoint is None else endpoint.context
@@ -319,7 +319,7 @@ class _Cluster(NamedTuple):
     gate: GateProcess | None
 
 
-async def _reach_cluster(stack: AsyncExitStack, starting: Starting, settings: Settings, client: Client) -> _Cluster:
+async def _reach_cluster(stack: AsyncExitStack, starting: Startup, settings: Settings, client: Client) -> _Cluster:
     """Get the own user name, prepare certificates, and start the gate: its webhook may still be registered."""
     username = await starting.retry_request(lambda: whoami(client))
     certificates = OwnCertificates(settings, client)

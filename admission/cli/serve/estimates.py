@@ -45,7 +45,7 @@ _LINE: Final = 2**28
 """Maximum bytes of an answer, which has some 100 for each pending workload."""
 
 
-class Estimates:
+class EstimatingProcess:
     """The latest estimates, and the child process that computes them."""
 
     def __init__(self, settings: Settings, controller: Controller, store: Store, *, interval: float = INTERVAL) -> None:

@@ -54,7 +54,7 @@ _TRANSIENT: Final = (
 """Errors that are retried, since they may end by themselves; conflicts occur with other replicas that start."""
 
 
-class Starting:
+class Startup:
     """Retries the steps of a start. From the first retry on it answers probes at the address of the API.
 
     `done` ends that. `client` creates the client that fetches the serving certificate, if the listener needs TLS.

@@ -23,7 +23,7 @@ _RETRY_SECONDS: Final = 10
 """Seconds after which a question may be asked again while another one is being answered."""
 
 
-class WhatIfs:
+class WhatIfProcesses:
     """Starts the child processes."""
 
     def __init__(self, settings: Settings) -> None:

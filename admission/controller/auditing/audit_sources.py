@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 
     from admission.cluster.client import Client, Object
-    from admission.controller.auditing.comparison import Difference
+    from admission.controller.auditing.comparison import AuditDifference
     from admission.controller.state.tracked import Tracked
     from admission.kinds.base import Kind, Observed
     from admission.kinds.registry import Kinds
@@ -152,12 +152,14 @@ class AuditSources:
         return {uid: Owner(names[uid], count, uid in had_quota) for uid, count in pods.items()}
 
 
-async def compared(view: View) -> list[Difference]:
+async def compared(view: View) -> list[AuditDifference]:
     """Return the `differences`, computed on a thread: with 100,000 workloads it must not delay the event loop."""
     return await asyncio.to_thread(differences, view)
 
 
-async def lasting_differences(compare: Callable[[], Awaitable[list[Difference]]], *, grace: float) -> list[Difference]:
+async def lasting_differences(
+    compare: Callable[[], Awaitable[list[AuditDifference]]], *, grace: float
+) -> list[AuditDifference]:
     """Compare twice, `grace` seconds apart; return the differences that both comparisons find."""
     if not (first := await compare()):
         return []
@@ -178,18 +180,18 @@ async def without_leader(
         kinds.serve(kind, version)
     sources = AuditSources(store, client, kinds, clock=clock)
 
-    async def compare() -> list[Difference]:
+    async def compare() -> list[AuditDifference]:
         return await compared(await sources.view())
 
     return [document(difference, left=True) for difference in await lasting_differences(compare, grace=GRACE)]
 
 
-def key(difference: Difference) -> tuple[str, str, str]:
+def key(difference: AuditDifference) -> tuple[str, str, str]:
     """Return the key by which the same difference is recognised in two comparisons."""
     return difference.problem, difference.object, difference.uid
 
 
-def document(difference: Difference, *, left: bool) -> dict[str, str]:
+def document(difference: AuditDifference, *, left: bool) -> dict[str, str]:
     """Return a difference as JSON; `left`: it was not repaired."""
     return {
         "problem": difference.problem.value,

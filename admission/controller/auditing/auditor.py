@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.apimachinery.patches import json_patch
-from admission.cluster.informer import Change
+from admission.cluster.informer import ObjectChange
 from admission.controller.auditing.audit_sources import (
     GRACE,
     AuditSources,
@@ -23,7 +23,7 @@ from admission.controller.auditing.audit_sources import (
     lasting_differences,
 )
 from admission.controller.auditing.comparison import Repair
-from admission.controller.state.inbox import Due, ObjectsChanged
+from admission.controller.state.inbox import DelayEnded, ObjectsChanged
 from admission.kinds.abilities import restored
 from admission.model.errors import ClusterError, Misconfigured, StoreError
 from admission.store.records import State
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.cluster.client import Client, Object
-    from admission.controller.auditing.comparison import Difference
+    from admission.controller.auditing.comparison import AuditDifference
     from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.leader_state import LeaderState
@@ -116,7 +116,7 @@ class Auditor:
                     difference.problem.remedy,
                 )
 
-    async def run_once(self) -> list[Difference]:
+    async def run_once(self) -> list[AuditDifference]:
         """Return the differences that last longer than `grace`. Raises ClusterError and StoreError."""
         async with self._lock:
             found = await lasting_differences(self._differences, grace=self.grace)
@@ -125,7 +125,7 @@ class Auditor:
             self.last_audit_at = self._clock()
             return found
 
-    async def repair(self, found: Iterable[Difference]) -> None:
+    async def repair(self, found: Iterable[AuditDifference]) -> None:
         """Have the leader process all objects whose differences can be repaired. Raises ClusterError."""
         found = list(found)
         state, inbox = self._state, self._inbox
@@ -144,14 +144,14 @@ class Auditor:
             if tracked is None:
                 untracked.add(difference.uid)
             else:
-                inbox.put(Due(difference.uid))
+                inbox.put(DelayEnded(difference.uid))
         if untracked:
             state.ended.forget(untracked)  # they exist by the list, which unlike a watch does not lag behind
             async for kind, obj in self._sources.objects():
                 uid = obj["metadata"]["uid"]
                 if uid in untracked or self._sources.group_of.get(uid) in untracked:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-                    inbox.put(ObjectsChanged(kind, [Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
+                    inbox.put(ObjectsChanged(kind, [ObjectChange("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 
     async def documents(self, *, repair: bool) -> list[dict[str, str]]:
         """Return the differences as JSON; `left` is "true" unless a repair was requested and has removed a difference.
@@ -167,7 +167,7 @@ class Auditor:
         still = set(map(key, left))
         return [document(difference, left=key(difference) in still) for difference in found]
 
-    async def _differences(self) -> list[Difference]:
+    async def _differences(self) -> list[AuditDifference]:
         view = await self._sources.view(self._tracked, self._is_misplaced, self._is_part)
         state = self._state
         assert state is not None

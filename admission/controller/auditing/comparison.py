@@ -93,7 +93,7 @@ _REPAIRS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class AuditDifference:
     """One difference between database, cluster and the leader's memory."""
 
     problem: Problem
@@ -141,7 +141,7 @@ class View:
     """Admissions by which usage exceeded the quota of their time."""
 
 
-def differences(view: View) -> list[Difference]:
+def differences(view: View) -> list[AuditDifference]:
     """Return all differences."""
     return [
         *(
@@ -158,15 +158,15 @@ def differences(view: View) -> list[Difference]:
     ]
 
 
-def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
+def _of_record(view: View, record: WorkloadRecord) -> Iterator[AuditDifference]:
     workload, state = record.workload, record.state
     seen = view.objects.get(workload.uid)
     holds_quota = state in QUOTA_STATES
     pods = workload.uid in view.owners
     step = seen and next_step(state, seen, changed_by_us=False, checks_pending=record.checks_pending)
 
-    def differs(problem: Problem, found: str, expected: str) -> Difference:
-        return Difference(problem, f"{workload.kind} {workload.key}", workload.uid, found, expected)
+    def differs(problem: Problem, found: str, expected: str) -> AuditDifference:
+        return AuditDifference(problem, f"{workload.kind} {workload.key}", workload.uid, found, expected)
 
     if seen is None:
         if holds_quota and not pods:
@@ -207,16 +207,16 @@ def _surplus(record: WorkloadRecord, seen: Observed) -> int:
     return sum(max(held.get(each.name, 0) - max(each.needed, each.present), 0) for each in seen.counts)
 
 
-def _of_objects(view: View) -> Iterator[Difference]:
+def _of_objects(view: View) -> Iterator[AuditDifference]:
     for uid, seen in view.objects.items():
         if uid not in view.records and seen.queue and seen.finished is None:
             found = (
                 f"{'suspended' if seen.suspended else 'running'} in LocalQueue {seen.queue}, but not in the database"
             )
-            yield Difference(Problem.NOT_ON_RECORD, f"{seen.kind.kind} {seen.key}", uid, found, "in the database")
+            yield AuditDifference(Problem.NOT_ON_RECORD, f"{seen.kind.kind} {seen.key}", uid, found, "in the database")
 
 
-def _of_pods(view: View) -> Iterator[Difference]:
+def _of_pods(view: View) -> Iterator[AuditDifference]:
     for uid, owner in view.owners.items():
         record, seen = view.records.get(uid), view.objects.get(uid)
         if not owner.pods or (record is not None and record.state in QUOTA_STATES):
@@ -224,18 +224,20 @@ def _of_pods(view: View) -> Iterator[Difference]:
         waits = seen is not None and bool(seen.queue) and seen.suspended and seen.finished is None
         if waits or (seen is None and (record is not None or owner.had_quota)):
             kind = seen.kind.kind if seen is not None else "Job" if record is None else record.workload.kind
-            yield Difference(
+            yield AuditDifference(
                 Problem.PODS_WITHOUT_ADMISSION, f"{kind} {owner.name}", uid, f"{owner.pods} pods are alive", "no pods"
             )
 
 
-def _of_memory(records: Mapping[str, WorkloadRecord], memory: Mapping[str, WorkloadRecord]) -> Iterator[Difference]:
+def _of_memory(
+    records: Mapping[str, WorkloadRecord], memory: Mapping[str, WorkloadRecord]
+) -> Iterator[AuditDifference]:
     for uid in records.keys() | memory.keys():
         record, tracked = records.get(uid), memory.get(uid)
         if record is not tracked and _compared_fields(record) != _compared_fields(tracked):
             name = uid if record is None else f"{record.workload.kind} {record.workload.key}"
             found, expected = _description(tracked), _description(record)
-            yield Difference(Problem.MEMORY_DIFFERS, name, uid, f"the leader has it as {found}", expected)
+            yield AuditDifference(Problem.MEMORY_DIFFERS, name, uid, f"the leader has it as {found}", expected)
 
 
 def _compared_fields(record: WorkloadRecord | None) -> tuple[State, Admission | None] | None:
@@ -256,7 +258,7 @@ def _description(record: WorkloadRecord | None) -> str:
     return f"{state} in {admission.cluster_queue} with {', '.join(amounts) or 'nothing'}"
 
 
-def _of_usage(memory: Mapping[str, WorkloadRecord], engine: Usage) -> Iterator[Difference]:
+def _of_usage(memory: Mapping[str, WorkloadRecord], engine: Usage) -> Iterator[AuditDifference]:
     sums: Counter[tuple[str, str, str]] = Counter()
     for record in memory.values():
         if (admission := record.admission) is not None:
@@ -265,7 +267,7 @@ def _of_usage(memory: Mapping[str, WorkloadRecord], engine: Usage) -> Iterator[D
     for key in sorted(sums.keys() | engine.keys()):
         held, counted = sums[key], engine.get(key, 0)
         if held != counted:
-            yield Difference(
+            yield AuditDifference(
                 Problem.USAGE_DIFFERS, f"ClusterQueue {key[0]}", "", _amount(key, counted), _amount(key, held)
             )
 
@@ -274,13 +276,13 @@ def _amount(key: tuple[str, str, str], amount: int) -> str:
     return f"{format_amount(key[2], amount)} {key[2]} of flavor {key[1]} in use"
 
 
-def _of_quota(view: View) -> Iterator[Difference]:
+def _of_quota(view: View) -> Iterator[AuditDifference]:
     """Return the violations of quota that last: at least one of the workloads admitted then still holds its quota."""
     for violation in view.violations:
         if any(uid in view.records and view.records[uid].state in QUOTA_STATES for uid in violation.workloads):
             quota_key = violation.quota_key
             over = format_amount(quota_key.resource, violation.over)
-            yield Difference(
+            yield AuditDifference(
                 Problem.OVER_QUOTA,
                 f"ClusterQueue {quota_key.cluster_queue}",
                 "",

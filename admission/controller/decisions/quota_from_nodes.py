@@ -32,7 +32,7 @@ INTERVAL: Final = 10.0
 """Seconds between two looks at the nodes."""
 
 
-class QuotaKey(NamedTuple):
+class ManagedQuota(NamedTuple):
     """A quota: of which object, in which flavor, of which resource."""
 
     kind: str
@@ -104,7 +104,7 @@ class QuotasFromNodes:
         self._flavors = flavors
         self._leads = leads
         self._faults = faults
-        self._smoothed: dict[QuotaKey, Smoothed] = {}
+        self._smoothed: dict[ManagedQuota, Smoothed] = {}
 
     async def run(self) -> None:
         """Write what has changed every `interval` seconds, until cancelled."""
@@ -149,7 +149,7 @@ class QuotasFromNodes:
         self,
         item: ClusterQueue | Cohort,
         found: Mapping[str, tuple[int, Mapping[str, int]]],
-        known: Mapping[QuotaKey, Smoothed],
+        known: Mapping[ManagedQuota, Smoothed],
     ) -> None:
         now = self._store.now()
         notes: list[str] = []
@@ -158,7 +158,7 @@ class QuotasFromNodes:
             rule = quota.from_nodes
             if rule is None:
                 return quota
-            key = QuotaKey(item.kind, item.name, flavor, quota.name)
+            key = ManagedQuota(item.kind, item.name, flavor, quota.name)
             if flavor not in found:
                 self._smoothed |= {key: known[key]} if key in known else {}
                 return quota

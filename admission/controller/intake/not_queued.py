@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import Change
+    from admission.cluster.informer import ObjectChange
     from admission.controller.intake.watches import ClusterWatches
     from admission.kinds.base import Kind
 
@@ -34,7 +34,7 @@ INTERVAL: Final = 60.0
 """Seconds between two searches."""
 
 
-class NotQueuedObjects:
+class NotQueuedSearch:
     """Searches while it runs, in each replica; the one that `leads` records Events."""
 
     def __init__(
@@ -83,7 +83,7 @@ class NotQueuedObjects:
             self._tell()
             await asyncio.sleep(self.interval)
 
-    def _seen(self, kind: Kind, change: Change) -> None:
+    def _seen(self, kind: Kind, change: ObjectChange) -> None:
         self._observed.pop(change.uid, None)
         obj = change.object
         if change.type == "DELETED" or obj is None:

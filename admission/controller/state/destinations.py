@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from admission.engine.matching import elsewhere, mismatch
 from admission.kinds.base import CLUSTER_AFFINITY, affinity_of
 from admission.model import sentences
-from admission.model.cluster_order import ClusterAffinity, Order, candidates, open_at
+from admission.model.cluster_order import ClusterAffinity, ClusterOrder, candidates, open_at
 from admission.model.errors import Misconfigured
 from admission.model.queues import Cluster, ClusterQueue, PriceBook
 
@@ -124,7 +124,7 @@ class Destinations:
         affinity, fault = affinity_of(text) if text else (_ANY, "")
         if fault:
             raise Misconfigured(f"metadata.annotations[{CLUSTER_AFFINITY}]: {fault}")
-        order = Order(dispatch.order, dispatch.clusters, dispatch.spillover_after_seconds)
+        order = ClusterOrder(dispatch.order, dispatch.clusters, dispatch.spillover_after_seconds)
         useful = [name for name in names if self._flavors_in(spec, name)] if order.spillover else names
         found, passed = candidates(
             order,

@@ -34,7 +34,7 @@ class LeaderState:
     def __init__(self, engine: Engine, *, batch: Batch | None = None, clock: Callable[[], float]) -> None:
         """`engine` and `batch`: may be shared by the states of several clusters. `clock`: returns Unix time (s)."""
         self.engine = engine
-        self.registry = Registry()
+        self.registry = WorkloadRegistry()
         self.batch = Batch() if batch is None else batch
         self.dirty: dict[str, None] = {}
         """Uids of workloads for which a request may be due, in order (used as an ordered set)."""
@@ -139,7 +139,7 @@ class LeaderState:
         self.apply(change)
 
 
-class Registry:
+class WorkloadRegistry:
     """Unfinished workloads, by uid and by the name of their object."""
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ class FailureRecoveryRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ControllerPolicy:
     """All settings of the controller. The defaults are those of an unconfigured Kueue, without `waitForPodsReady`."""
 
     engine: EnginePolicy = field(default_factory=lambda: EnginePolicy(topology=TopologyRules()))

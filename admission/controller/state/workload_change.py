@@ -20,7 +20,7 @@ from admission.engine.events import (
 )
 from admission.engine.vocabulary import CLUSTER_UNAVAILABLE, MISCONFIGURED, PODS_UNSCHEDULED
 from admission.model import sentences
-from admission.store.records import CheckRecord, Closed, Eviction, Opened, Resized, State, Transition
+from admission.store.records import CheckRecord, Closed, LastEviction, Opened, Resized, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -293,7 +293,7 @@ class WorkloadChange:
         admission = self.tracked.record.admission
         if admission is not None and admission.cluster:
             self.tracked.sent_to = admission.cluster
-        eviction = Eviction(reason, message, self.now, preemption)
+        eviction = LastEviction(reason, message, self.now, preemption)
         self.tracked.change(
             state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields
         )

@@ -24,7 +24,7 @@ from admission.store.records import DEQUEUED, LEARNED, State
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from admission.store.records import Changes, Eviction, WorkloadRecord
+    from admission.store.records import Changes, LastEviction, WorkloadRecord
 
 WAIT_EVENT_DELAY: Final = 10.0
 """Seconds of waiting for quota after which an Event gives the reason; other reasons are reported immediately."""
@@ -56,7 +56,7 @@ _TRANSIENT: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITIN
 """Transient reasons, which often change within seconds without intervention."""
 
 
-class _Waiting:
+class _Reported:
     """A pending workload, and the Events that were written about it."""
 
     __slots__ = ("due", "long_from", "occasions", "reasons", "record", "reported", "reported_at", "since")
@@ -84,7 +84,7 @@ class WorkloadEvents:
     def __init__(self, emit: Emit, *, clock: Callable[[], float]) -> None:
         self._emit = emit
         self._clock = clock
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Reported] = {}
         """Pending workloads by uid."""
         self._due: list[tuple[float, str]] = []
         """Heap of (due time, uid); entries that differ from `_Waiting.due` are outdated."""
@@ -106,7 +106,7 @@ class WorkloadEvents:
                 left -= 1
             if record.state is not State.PENDING:
                 continue
-            waiting = self._waiting[uid] = _Waiting(record, written.get(uid, record.queued_at))
+            waiting = self._waiting[uid] = _Reported(record, written.get(uid, record.queued_at))
             first = record.queued_at + WAIT_EVENT_DELAY
             if first > now:
                 self._schedule(waiting, first)
@@ -149,7 +149,7 @@ class WorkloadEvents:
             elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:
                 self._emit(record, PODS_UNSCHEDULED, record.message, True, "")
 
-    def _emit_eviction(self, record: WorkloadRecord, eviction: Eviction) -> None:
+    def _emit_eviction(self, record: WorkloadRecord, eviction: LastEviction) -> None:
         reason = _eviction_reason(eviction.reason)
         self._emit(record, reason, eviction.message, True, f"{reason} at {eviction.at:.0f}")
 
@@ -159,7 +159,7 @@ class WorkloadEvents:
         if known is not None and written is not None:
             known.since = written
         if known is None:
-            known = self._waiting[uid] = _Waiting(record, record.queued_at if written is None else written)
+            known = self._waiting[uid] = _Reported(record, record.queued_at if written is None else written)
         elif (record.reason, record.message) == (known.record.reason, known.record.message):
             known.record = record
             return
@@ -169,7 +169,7 @@ class WorkloadEvents:
         again = known.reported_at + AGAIN_AFTER if is_transient or record.reason in known.reasons else 0.0
         self._schedule(known, min(max(earliest, again if known.reported else 0.0), known.long_from))
 
-    def _schedule(self, waiting: _Waiting, due: float) -> None:
+    def _schedule(self, waiting: _Reported, due: float) -> None:
         waiting.due = due
         heappush(self._due, (due, waiting.record.workload.uid))
 
@@ -197,7 +197,7 @@ class WorkloadEvents:
             waiting.reasons.add(record.reason)
             self._schedule(waiting, waiting.long_from)
 
-    def _emit_long(self, waiting: _Waiting, now: float, text: str) -> None:
+    def _emit_long(self, waiting: _Reported, now: float, text: str) -> None:
         record = waiting.record
         while 2 * waiting.long_from - record.queued_at <= now:
             waiting.long_from += waiting.long_from - record.queued_at

@@ -41,7 +41,7 @@ _EXCESS_TOLERANCE: Final = 4.0
 """Seconds that an owner may have too many pods before the newest are deleted: the end of others may be unreported."""
 
 
-class Verdict(Enum):
+class ChildVerdict(Enum):
     """The state that an object with an owner reference should be in."""
 
     WORKLOAD = "it is a workload of its own"
@@ -56,15 +56,15 @@ class Verdict(Enum):
     @property
     def stops(self) -> bool:
         """Whether a running child is to be stopped."""
-        return self in (Verdict.WAIT, Verdict.OUTDATED, Verdict.ORPHANED)
+        return self in (ChildVerdict.WAIT, ChildVerdict.OUTDATED, ChildVerdict.ORPHANED)
 
 
-_WAIT_MESSAGES: Final[Mapping[Verdict, Callable[[str, str], str]]] = {
-    Verdict.EXCESS: lambda kind, name: child_sentences.no_room_beside(f"{kind} {name}"),
-    Verdict.WAIT: child_sentences.starts_with_owner,
-    Verdict.OUTDATED: lambda kind, name: child_sentences.older_than_owner(f"{kind} {name}"),
-    Verdict.ORPHANED: lambda kind, name: child_sentences.owner_is_gone(f"{kind} {name}"),
-    Verdict.OWNER_FINISHED: lambda kind, name: child_sentences.owner_has_ended(f"{kind} {name}"),
+_WAIT_MESSAGES: Final[Mapping[ChildVerdict, Callable[[str, str], str]]] = {
+    ChildVerdict.EXCESS: lambda kind, name: child_sentences.no_room_beside(f"{kind} {name}"),
+    ChildVerdict.WAIT: child_sentences.starts_with_owner,
+    ChildVerdict.OUTDATED: lambda kind, name: child_sentences.older_than_owner(f"{kind} {name}"),
+    ChildVerdict.ORPHANED: lambda kind, name: child_sentences.owner_is_gone(f"{kind} {name}"),
+    ChildVerdict.OWNER_FINISHED: lambda kind, name: child_sentences.owner_has_ended(f"{kind} {name}"),
 }
 """Message for a child that does not run, from kind and name of its owner."""
 
@@ -131,7 +131,7 @@ class ChildRequests:
         self._repeated_events = 0
         """Events recorded about children that may have got them from the previous leader."""
 
-    def follow(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
+    def follow(self, child: Child, seen: Observed, obj: Object, verdict: ChildVerdict) -> None:
         """Start, stop or delete a child by its verdict; schedule an Event for one that does not run."""
         if self._sender.is_busy(seen.uid) or seen.deleting or seen.finished is not None:
             child.wait_message = ""
@@ -140,7 +140,7 @@ class ChildRequests:
         if seen.kind.ends_by_deletion:
             self._follow_pod(child, seen, obj, verdict)
             return
-        if verdict is Verdict.RUN and seen.suspended and starts_with_owner(obj):
+        if verdict is ChildVerdict.RUN and seen.suspended and starts_with_owner(obj):
             self._send(seen, started_child(seen, obj))
         elif verdict.stops and not seen.suspended:
             self._send(seen, stopped_child(seen, obj), child_sentences.STOPPED_WITH_OWNER)
@@ -159,18 +159,18 @@ class ChildRequests:
         if patch:
             self._send(seen, patch)
         else:
-            self.follow(child, seen, obj, Verdict.OUTDATED)
+            self.follow(child, seen, obj, ChildVerdict.OUTDATED)
 
     def change(self, seen: Observed, patch: list[Object]) -> None:
         """Send a JSON patch about the pods of a running child."""
         if not self._sender.is_busy(seen.uid) and not seen.deleting:
             self._send(seen, patch)
 
-    def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
+    def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: ChildVerdict) -> None:
         """Ungate or delete a pod by its verdict, or check it again later."""
-        if verdict is not Verdict.EXCESS:
+        if verdict is not ChildVerdict.EXCESS:
             child.excess_since = 0.0
-        if verdict is Verdict.RUN and seen.suspended:
+        if verdict is ChildVerdict.RUN and seen.suspended:
             child.runs = child.was_ungated = True
             self._send(seen, started_child(seen, obj))
         elif seen.suspended:
@@ -181,7 +181,7 @@ class ChildRequests:
                 asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
             else:
                 self._send(seen, None, child_sentences.POD_WITHOUT_OWNER)
-        elif verdict is Verdict.EXCESS:
+        elif verdict is ChildVerdict.EXCESS:
             # The end of another pod may not have been reported yet.
             now = asyncio.get_running_loop().time()
             child.excess_since = child.excess_since or now
@@ -192,7 +192,7 @@ class ChildRequests:
 
     # --- Events of waiting children
 
-    def _schedule_wait_event(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
+    def _schedule_wait_event(self, child: Child, seen: Observed, obj: Object, verdict: ChildVerdict) -> None:
         """Schedule an Event that says why a child does not run; it is recorded if the reason is the same by then."""
         reference = controller_of(obj)
         message = _WAIT_MESSAGES.get(verdict) if seen.suspended and reference is not None else None

@@ -36,12 +36,12 @@ from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import ObjectReference
 from admission.controller.state.inbox import ObjectGone, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
-from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
+from admission.controller.workloads.child_requests import Child, ChildRequests, ChildVerdict
 from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPods
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import is_watched
-from admission.kinds.children import Part, claimed_owner, controller_of, rendered_owner
+from admission.kinds.children import Belonging, claimed_owner, controller_of, rendered_owner
 from admission.kinds.declared import workload_of
 from admission.model import child_sentences
 from admission.model.errors import ClusterError, Misconfigured
@@ -108,7 +108,9 @@ class Children:
     def is_part(self, uid: str) -> bool:
         """Whether an object is part of its owner now, or that is not known yet: it is no workload of its own."""
         child = self._children.get(uid)
-        return child is not None and (child.is_beyond or self._verdict(child.kind, child.object) != Verdict.WORKLOAD)
+        return child is not None and (
+            child.is_beyond or self._verdict(child.kind, child.object) != ChildVerdict.WORKLOAD
+        )
 
     def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object, as a workload or as a child. An exception is attributed to that object."""
@@ -194,13 +196,13 @@ class Children:
             if child.is_beyond:
                 return True
         verdict = self._verdict(kind, obj)
-        self._count(child, seen, runs=verdict is Verdict.RUN)
-        if verdict is Verdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
+        self._count(child, seen, runs=verdict is ChildVerdict.RUN)
+        if verdict is ChildVerdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
             return False
-        if verdict is Verdict.RUN and kind.ends_by_deletion:
+        if verdict is ChildVerdict.RUN and kind.ends_by_deletion:
             owner = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)[0]
             if owner is not None and self._excess_pods.has(child, uid, claimed.kind, owner, self._held(child.owner)):
-                verdict = Verdict.EXCESS
+                verdict = ChildVerdict.EXCESS
         self._child_requests.follow(child, seen, obj, verdict)
         return True
 
@@ -233,20 +235,22 @@ class Children:
             return
         child.is_beyond = False
         owner, verdict = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)
-        if owner is None or verdict is not Verdict.RUN:
+        if owner is None or verdict is not ChildVerdict.RUN:
             return
         child.checked = seen.generation, generation
         context, held = self._context.of_namespace(seen.namespace), self._held(child.owner)
 
-        def part(version: Object) -> Part:
+        def part(version: Object) -> Belonging:
             return claimed.ownership.part(owner, seen.kind, version, context, held, was_part=child.was_part)
 
         found = part(obj)
-        child.is_beyond = found is Part.MORE and not seen.suspended
-        if found in (Part.CURRENT, Part.OUTDATED):
+        child.is_beyond = found is Belonging.MORE and not seen.suspended
+        if found in (Belonging.CURRENT, Belonging.OUTDATED):
             child.was_part, child.within = True, child.raw
             if not seen.queue:
-                self._child_requests.follow(child, seen, obj, Verdict.RUN)  # resumed if it was suspended for its pods
+                self._child_requests.follow(
+                    child, seen, obj, ChildVerdict.RUN
+                )  # resumed if it was suspended for its pods
         elif child.is_beyond and seen.queue and not child.within:
             child.is_beyond = False
         elif child.is_beyond:
@@ -368,23 +372,23 @@ class Children:
 
     # --- verdicts
 
-    def _verdict(self, kind: Kind, obj: Object, *, owners: int = MAX_OWNER_DEPTH) -> Verdict:
+    def _verdict(self, kind: Kind, obj: Object, *, owners: int = MAX_OWNER_DEPTH) -> ChildVerdict:
         """Return the state that an object should be in by its owner. `owners`: levels of owners to follow at most.
 
         An unknown owner is read; its children are processed again afterwards.
         """
         claimed = claimed_owner(kind, obj, self._kinds) if owners else None
         if claimed is None:
-            return Verdict.WORKLOAD
+            return ChildVerdict.WORKLOAD
         owner_kind, ownership, reference = claimed
         uid = reference["uid"]
         owner, verdict = self._owner(owner_kind, uid, owners)
         is_unread = uid not in self._fetched_owners and self._registry.get(uid) is None
-        if verdict is Verdict.UNKNOWN and is_unread and not self._sender.is_busy(uid):
+        if verdict is ChildVerdict.UNKNOWN and is_unread and not self._sender.is_busy(uid):
             self._sender.read(self._target(owner_kind, reference, obj["metadata"]["namespace"]))
-        if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
+        if owner is None or verdict in (ChildVerdict.WORKLOAD, ChildVerdict.UNKNOWN):
             return verdict
-        if verdict is Verdict.WAIT and rendered_owner(kind, obj, claimed):
+        if verdict is ChildVerdict.WAIT and rendered_owner(kind, obj, claimed):
             return verdict  # the owner's pod sets are read from this child: comparing them would mean nothing
         child, context = (
             self._children.get(obj["metadata"]["uid"]),
@@ -393,14 +397,14 @@ class Children:
         was_part = child is not None and child.was_part
         held = self._held(uid) or (child.accepted if child is not None else {})
         part = ownership.part(owner, kind, obj, context, held, was_part=was_part)
-        if child is not None and part not in (Part.NONE, Part.MORE):
+        if child is not None and part not in (Belonging.NONE, Belonging.MORE):
             child.was_part = True
             if not child.accepted and uid in self._children:
                 child.accepted = {count.name: count.wanted for count in owner_kind.observe(owner).counts}
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
-        if part in (Part.NONE, Part.MORE) or is_uncounted:
-            return Verdict.WORKLOAD
-        return Verdict.OUTDATED if part is Part.OUTDATED and verdict is Verdict.RUN else verdict
+        if part in (Belonging.NONE, Belonging.MORE) or is_uncounted:
+            return ChildVerdict.WORKLOAD
+        return ChildVerdict.OUTDATED if part is Belonging.OUTDATED and verdict is ChildVerdict.RUN else verdict
 
     def _held(self, uid: str) -> dict[str, int]:
         """Return the number of pods that an owner holds quota for, by pod set; empty: it is no workload, or waits."""
@@ -408,34 +412,34 @@ class Children:
         admission = None if tracked is None else tracked.record.admission
         return {} if admission is None else {each.name: each.count for each in admission.pod_sets}
 
-    def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, Verdict]:
+    def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, ChildVerdict]:
         """Return the last observed version of an owner, if known, and the verdict on children that are part of it."""
         tracked = self._registry.get(uid)
         if tracked is not None:
             record, seen, owner = tracked.record, tracked.seen, tracked.object
             if owner is None or seen is None:
-                return None, Verdict.WAIT if record.state is State.EVICTING else Verdict.UNKNOWN
+                return None, ChildVerdict.WAIT if record.state is State.EVICTING else ChildVerdict.UNKNOWN
             runs = record.state is State.ADMITTED and not record.checks_pending and not seen.suspended
-            return owner, Verdict.RUN if runs else Verdict.WAIT
+            return owner, ChildVerdict.RUN if runs else ChildVerdict.WAIT
         if (above := self._children.get(uid)) is not None:
             owner = above.object
             verdict = self._verdict(above.kind, owner, owners=owners - 1)
-            is_stopped = verdict.stops or (verdict is Verdict.RUN and above.kind.observe(owner).suspended)
-            return owner, Verdict.WAIT if is_stopped else verdict
+            is_stopped = verdict.stops or (verdict is ChildVerdict.RUN and above.kind.observe(owner).suspended)
+            return owner, ChildVerdict.WAIT if is_stopped else verdict
         if uid not in self._fetched_owners:
-            return None, Verdict.UNKNOWN
+            return None, ChildVerdict.UNKNOWN
         known = self._fetched_owners[uid]
         if known is None:
-            return None, Verdict.ORPHANED
+            return None, ChildVerdict.ORPHANED
         owner = orjson.loads(known.raw)
         if not kind.queue_name(owner):
-            return owner, Verdict.WORKLOAD
+            return owner, ChildVerdict.WORKLOAD
         has_ended = kind.observe(owner).finished is not None
-        return owner, Verdict.OWNER_FINISHED if has_ended else Verdict.WAIT
+        return owner, ChildVerdict.OWNER_FINISHED if has_ended else ChildVerdict.WAIT
 
     # --- consequences
 
-    def _leave_queue(self, uid: str, obj: Object, verdict: Verdict) -> bool:
+    def _leave_queue(self, uid: str, obj: Object, verdict: ChildVerdict) -> bool:
         """End the workload of a child that is part of its owner, if it has one; return whether it has none any more.
 
         A workload that holds quota, or has a request under way, stays until that is over.
@@ -443,7 +447,7 @@ class Children:
         tracked = self._registry.get(uid)
         if tracked is None:
             return True
-        if verdict is Verdict.UNKNOWN or tracked.holds_quota or self._sender.is_busy(uid):
+        if verdict is ChildVerdict.UNKNOWN or tracked.holds_quota or self._sender.is_busy(uid):
             return False
         reference = next(each for each in obj["metadata"]["ownerReferences"] if each.get("controller"))
         message = child_sentences.part_of(f"{reference['kind']} {reference['name']}")
@@ -451,7 +455,7 @@ class Children:
         return True
 
 
-def _fewer(obj: Object, part: Callable[[Object], Part]) -> Object | None:
+def _fewer(obj: Object, part: Callable[[Object], Belonging]) -> Object | None:
     """Return a Job with the most pods at a time with which it is part of its owner; None: it is no Job."""
     if "parallelism" not in obj["spec"]:
         return None
@@ -460,4 +464,4 @@ def _fewer(obj: Object, part: Callable[[Object], Part]) -> Object | None:
         return {**obj, "spec": {**obj["spec"], "parallelism": number}}
 
     numbers = range(1, obj["spec"]["parallelism"])
-    return with_pods(bisect_left(numbers, 1, key=lambda number: part(with_pods(number)) is Part.MORE))
+    return with_pods(bisect_left(numbers, 1, key=lambda number: part(with_pods(number)) is Belonging.MORE))

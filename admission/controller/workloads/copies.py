@@ -38,7 +38,7 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admission.cluster.informer import Change
+    from admission.cluster.informer import ObjectChange
     from admission.kinds.base import Kind, Object, Observed
 
 _REMEMBERED: Final = 10_000
@@ -89,7 +89,7 @@ class Copies:
         """Return the copy of an object; None: none was seen."""
         return self._found.get(uid)
 
-    def observe(self, kind: Kind, change: Change) -> None:
+    def observe(self, kind: Kind, change: ObjectChange) -> None:
         """Process a change that a watch reports. Others than copies are ignored."""
         obj = change.object
         if change.type == "DELETED" or obj is None:
@@ -128,7 +128,7 @@ class Copies:
         self._changed(origin)
 
 
-class Due(Enum):
+class CopyStep(Enum):
     """What is due for a workload that runs as a copy."""
 
     NOTHING = auto()
@@ -154,26 +154,26 @@ def due(
     differs: bool,
     certain: bool,
     checks_pending: bool = False,
-) -> Due:
+) -> CopyStep:
     """Return what is due. `own`: the object by its own fields, `differs`: its status is not that of its copy.
 
     `certain`: whether it is known that there is no other copy.
     """
     if copy is None and not certain:
-        return Due.NOTHING
+        return CopyStep.NOTHING
     if copy is not None and copy.finished is not None:
-        return Due.REPORT if differs else Due.NOTHING
+        return CopyStep.REPORT if differs else CopyStep.NOTHING
     if copy is not None and copy.deleting:
-        return Due.NOTHING
+        return CopyStep.NOTHING
     is_over = own.finished is not None or own.deleting
     if state is State.ADMITTED and not checks_pending and not is_over:
         if copy is None:
-            return Due.CREATE if own.suspended else Due.VANISHED
+            return CopyStep.CREATE if own.suspended else CopyStep.VANISHED
         if own.suspended:
-            return Due.RESUME
-        return Due.REPORT if differs else Due.NOTHING
+            return CopyStep.RESUME
+        return CopyStep.REPORT if differs else CopyStep.NOTHING
     if copy is not None:
-        return Due.DELETE
+        return CopyStep.DELETE
     if not (own.suspended or is_over):
-        return Due.SUSPEND
-    return Due.REPORT if differs and not is_over else Due.NOTHING
+        return CopyStep.SUSPEND
+    return CopyStep.REPORT if differs and not is_over else CopyStep.NOTHING

@@ -17,7 +17,7 @@ from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from admission.cluster.writer import Creation, Deletion
 from admission.controller.state.inbox import CopyAnswered, Recheck
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.copies import Due, due
+from admission.controller.workloads.copies import CopyStep, due
 from admission.controller.workloads.observed import DELETED
 from admission.controller.workloads.plan import Write, reference
 from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, StartImpossible
@@ -56,7 +56,7 @@ _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 """Errors by which a cluster says that it will not have a copy as it is."""
 
 
-class Target(Protocol):
+class DispatchTarget(Protocol):
     """A cluster that workloads are dispatched to."""
 
     @property
@@ -104,7 +104,7 @@ class Dispatching:
         sender: Sender,
         inbox: Inbox,
         *,
-        targets: Callable[[], Mapping[str, Target]],
+        targets: Callable[[], Mapping[str, DispatchTarget]],
         exists: Callable[[Kind, str, str], bool],
     ) -> None:
         """`targets`: returns the clusters other than the hub, by name.
@@ -142,7 +142,7 @@ class Dispatching:
         copy, certain = (None, True) if tracked is None else self._copy(tracked, kind)
         return observed(kind, obj, seen, None if copy is None else copy.seen, certain=certain)
 
-    def _target(self, tracked: Tracked) -> Target | None:
+    def _target(self, tracked: Tracked) -> DispatchTarget | None:
         """Return the cluster that a workload is dispatched to; None: it has left, or it is dispatched to none."""
         admission = tracked.record.admission
         return None if admission is None else self._targets().get(admission.cluster)
@@ -167,11 +167,11 @@ class Dispatching:
         target = self._target(tracked)
         return None if target is None or target.given_up else target.pod_waiter
 
-    def unwanted(self, target: Target) -> list[Copy]:
+    def unwanted(self, target: DispatchTarget) -> list[Copy]:
         """Return the copies in a cluster that no workload needs any more."""
         return [copy for copy in target.copies if not self._is_wanted(target, copy)]
 
-    def _is_wanted(self, target: Target, copy: Copy) -> bool:
+    def _is_wanted(self, target: DispatchTarget, copy: Copy) -> bool:
         tracked = self._state.registry.get(copy.origin.uid)
         if tracked is not None:
             admission = tracked.record.admission
@@ -204,27 +204,27 @@ class Dispatching:
             certain=certain,
             checks_pending=tracked.record.checks_pending,
         )
-        if step not in (Due.NOTHING, Due.VANISHED):
+        if step not in (CopyStep.NOTHING, CopyStep.VANISHED):
             log.debug("%s: %s", tracked.record.workload.key, step.name)
         match step:
-            case Due.CREATE if target is not None:
+            case CopyStep.CREATE if target is not None:
                 self._create(tracked, kind, obj, target)
-            case Due.DELETE if target is not None and copy is not None:
+            case CopyStep.DELETE if target is not None and copy is not None:
                 self._delete(tracked.uid, target, copy)
-            case Due.RESUME:
+            case CopyStep.RESUME:
                 self._sender.send(Step.START, Write(reference(tracked.record.workload), kind.resume_patch(obj)))
-            case Due.SUSPEND if kind.suspension is not None:
+            case CopyStep.SUSPEND if kind.suspension is not None:
                 stop = kind.suspension.stop_patch(obj)
                 self._sender.send(Step.STOP, Write(reference(tracked.record.workload), stop))
-            case Due.REPORT:
+            case CopyStep.REPORT:
                 self._reported[tracked.uid] = reported
                 self._sender.send(Step.WAIT, Write(reference(tracked.record.workload), patch, "status"))
-            case Due.VANISHED if target is not None:
+            case CopyStep.VANISHED if target is not None:
                 self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
             case _:
                 pass
 
-    def _create(self, tracked: Tracked, kind: Kind, obj: Object, target: Target) -> None:
+    def _create(self, tracked: Tracked, kind: Kind, obj: Object, target: DispatchTarget) -> None:
         record = tracked.record
         assert record.admission is not None, record
         assert record.admitted_at is not None, record
@@ -254,14 +254,14 @@ class Dispatching:
         self._under_way.add(tracked.uid)
         target.writer.submit(Creation(path, copy), partial(self._answer, tracked.uid, target.name, "create", ""))
 
-    def _delete(self, uid: str, target: Target, copy: Copy) -> None:
+    def _delete(self, uid: str, target: DispatchTarget, copy: Copy) -> None:
         self._under_way.add(uid)
         target.writer.submit(_deletion(target, copy), partial(self._answer, uid, target.name, "delete", copy.uid))
 
     def _answer(self, uid: str, cluster: str, verb: str, copy: str, result: Object | ClusterError) -> None:
         self._inbox.put(CopyAnswered(uid, cluster, verb, result, copy))
 
-    def _read(self, tracked: Tracked, kind: Kind, target: Target) -> None:
+    def _read(self, tracked: Tracked, kind: Kind, target: DispatchTarget) -> None:
         """Read the object that has, or would have, the name of a copy."""
         workload = tracked.record.workload
         there = target.kinds.get(kind.group, kind.kind) or kind
@@ -277,7 +277,7 @@ class Dispatching:
 
         self._sender.run(read())
 
-    def _look(self, tracked: Tracked, needs: tuple[Need, ...], target: Target) -> None:
+    def _look(self, tracked: Tracked, needs: tuple[Need, ...], target: DispatchTarget) -> None:
         """Look for what the copy of a workload needs, so that it can be created after that."""
         uid, namespace = tracked.uid, tracked.record.workload.namespace
         self._under_way.add(uid)
@@ -358,7 +358,7 @@ class Dispatching:
         elif copy is None and certain and to is not None:
             self._handle(tracked, LastPodEnded())
 
-    def _purge(self, target: Target, copy: Copy) -> None:
+    def _purge(self, target: DispatchTarget, copy: Copy) -> None:
         """Delete a copy that nobody needs."""
         if copy.uid in self._purged or copy.seen.deleting or target.given_up:
             return
@@ -366,7 +366,7 @@ class Dispatching:
         self._purged.add(copy.uid)
         target.writer.submit(_deletion(target, copy), partial(self._purge_answered, target, copy))
 
-    def _purge_answered(self, target: Target, copy: Copy, result: Object | ClusterError) -> None:
+    def _purge_answered(self, target: DispatchTarget, copy: Copy, result: Object | ClusterError) -> None:
         self._purged.discard(copy.uid)
         if isinstance(result, NotFound):
             target.copies.remove(copy.uid)
@@ -374,7 +374,7 @@ class Dispatching:
             log.warning("cannot delete the copy of %s in %s: %s", copy.seen.key, target.name, result)
             asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
 
-    def target_changed(self, target: Target, minutes_lost: float) -> None:
+    def target_changed(self, target: DispatchTarget, minutes_lost: float) -> None:
         """Look again at all that runs in a cluster, because it was lost, has come back, or is given up.
 
         `minutes_lost`: for how long it may be lost before it is given up.
@@ -396,7 +396,7 @@ def _is_of(copy: Copy, tracked: Tracked) -> bool:
     return began is not None and copy.origin.attempt == attempt_of(began)
 
 
-def _deletion(target: Target, copy: Copy) -> Deletion:
+def _deletion(target: DispatchTarget, copy: Copy) -> Deletion:
     """Return the request that deletes a copy after its pods."""
     path = target.kinds.path(target.kinds.get(copy.kind.group, copy.kind.kind) or copy.kind, *copy.seen.key.split("/"))
     return Deletion(path, copy.uid, propagation="Foreground")

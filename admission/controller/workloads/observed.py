@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from admission.kinds.base import Object, Observed, Outcome
     from admission.model.workload import Workload
-    from admission.store.records import Eviction, Order
+    from admission.store.records import LastEviction, Order
 
 OUT_OF_SYNC = "OutOfSync"
 """Reason of an eviction because a running object was edited."""
@@ -123,7 +123,7 @@ def _original_deleted(change: WorkloadChange) -> None:
         change.write(message=sentences.DELETED_WITH_PODS)
 
 
-def _was_evicted_for_good(tracked: Tracked, last: Observed) -> Eviction | None:
+def _was_evicted_for_good(tracked: Tracked, last: Observed) -> LastEviction | None:
     """Return the workload's last eviction if its pods were not recreated after it, else None.
 
     The pods may have terminated some time before their objects were deleted.

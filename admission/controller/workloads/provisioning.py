@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import Change
+    from admission.cluster.informer import ObjectChange
     from admission.cluster.writer import Writer
     from admission.controller.state.context import Context
     from admission.controller.state.faults import Faults
-    from admission.controller.state.leader_state import Registry
+    from admission.controller.state.leader_state import WorkloadRegistry
     from admission.controller.state.tracked import Tracked
     from admission.kinds.provisioning import Requested, WantedRequest
     from admission.kinds.registry import Kinds
@@ -68,7 +68,7 @@ class Provisioning:
         events: EventRecorder,
         kinds: Kinds,
         context: Context,
-        registry: Callable[[], Registry],
+        registry: Callable[[], WorkloadRegistry],
         faults: Faults,
     ) -> None:
         """`registry`: returns the unfinished workloads."""
@@ -117,7 +117,7 @@ class Provisioning:
                     self._note(change)
                 self._wake.set()
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: ObjectChange) -> None:
         namespace, _, name = change.key.partition("/")
         if change.type == "DELETED" or change.object is None:
             self._seen.pop((namespace, name), None)

@@ -21,7 +21,7 @@ from admission.store.records import DEQUEUED, State
 
 if TYPE_CHECKING:
     from admission.controller.state.isolation import Isolation
-    from admission.controller.state.leader_state import LeaderState, Registry
+    from admission.controller.state.leader_state import LeaderState, WorkloadRegistry
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.dispatching import Dispatching
@@ -161,7 +161,7 @@ class Reconciler:
 class Deadlines:
     """Queue of the deadlines of workloads (`Tracked.deadline`), earliest first, for one timer."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: WorkloadRegistry) -> None:
         self._registry = registry
         self.heap: list[tuple[float, str]] = []
         """(deadline, uid); an entry is stale, and ignored, if it differs from the workload's `Tracked.deadline`."""
@@ -196,7 +196,7 @@ class Deadlines:
 class Readiness:
     """The admitted workloads whose pods are not all ready, and whether they block the admission of others."""
 
-    def __init__(self, registry: Registry, *, one_at_a_time: bool) -> None:
+    def __init__(self, registry: WorkloadRegistry, *, one_at_a_time: bool) -> None:
         self.one_at_a_time = one_at_a_time
         """Whether workloads that are not ready block admission (Kueue's `waitForPodsReady.blockAdmission`)."""
         self._registry = registry

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
-from admission.controller.state.inbox import Due, ObjectGone, ObjectReturned, StepDone
+from admission.controller.state.inbox import DelayEnded, ObjectGone, ObjectReturned, StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.plan import Write
 from admission.model.errors import ClusterError
@@ -88,17 +88,17 @@ class Sender:
         self._paused.discard(uid)
         if uid in self._to_read:
             self._to_read.discard(uid)
-            self._inbox.put(Due(uid))
+            self._inbox.put(DelayEnded(uid))
 
     def pause(self, uid: str, seconds: float) -> None:
-        """Send nothing for an object until it is `Due` after some seconds."""
+        """Send nothing for an object until `DelayEnded` says that some seconds are over."""
         self._under_way.discard(uid)
         self._paused.add(uid)
         self.remind(uid, seconds)
 
     def remind(self, uid: str, seconds: float) -> None:
-        """Have an object `Due` after some seconds, unless it changes before."""
-        asyncio.get_running_loop().call_later(seconds, self._inbox.put, Due(uid))
+        """Send `DelayEnded` for an object after some seconds, unless it changes before."""
+        asyncio.get_running_loop().call_later(seconds, self._inbox.put, DelayEnded(uid))
 
     def tell(self, target: ObjectReference, reason: str, note: str) -> None:
         """Record an Event about an object."""
@@ -190,7 +190,7 @@ class Sender:
         del self._conflicts[uid]
 
     def read(self, target: ObjectReference) -> None:
-        """Read an object; `StepDone` has it. While another request is under way, it is `Due` after that."""
+        """Read an object; `StepDone` has it. While another request is under way, `DelayEnded` follows it."""
         if self.begin(target.uid):
             self.run(self._read(target.uid, self._path(target)))
         else:

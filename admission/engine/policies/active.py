@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
-    from admission.engine.pending import Pending
+    from admission.engine.pending import PendingQueue
     from admission.engine.pending_item import Item
     from admission.engine.policies.contract import (
         EngineView,
         Eviction,
-        Order,
         PastAdmission,
         PolicyConfig,
         PolicyEvent,
         Refusal,
+        SharerOrder,
     )
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec
@@ -110,7 +110,7 @@ class ActivePolicies:
 
     # --- order
 
-    def order(self, name: str, queue: ClusterQueueSpec) -> Order | None:
+    def order(self, name: str, queue: ClusterQueueSpec) -> SharerOrder | None:
         """Return the order of the first policy that orders the ClusterQueue; None: none does."""
         return next((order for policy in self.ordering if (order := policy.order(name, queue)) is not None), None)
 
@@ -144,7 +144,7 @@ class ActivePolicies:
                 return refusal
         return None
 
-    def make_inadmissible(self, item: Item, pending: Pending, usage: Mapping[FlavorResource, int]) -> None:
+    def make_inadmissible(self, item: Item, pending: PendingQueue, usage: Mapping[FlavorResource, int]) -> None:
         """Make a workload inadmissible until no policy refuses it any more that has refused it with this `usage`."""
         pending.make_one_inadmissible(item, until_woken=True)
         self.note(item, usage)

@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from admission.engine.policies.contract import AdmissionPolicy, Order, PolicyEvent
+from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent, SharerOrder
 from admission.model.workload import person_of
 
 if TYPE_CHECKING:
@@ -121,11 +121,15 @@ class RecentUsage(AdmissionPolicy):
                 events.append(UserUsed(key[1], key[2], consumed, at, penalties))
         return events
 
-    def order(self, name: str, queue: ClusterQueueSpec) -> Order | None:
+    def order(self, name: str, queue: ClusterQueueSpec) -> SharerOrder | None:
         """Return the weighted usage of a LocalQueue or user as key, for a ClusterQueue with usage-based admission."""
         if not _is_usage_based(queue):
             return None
-        return Order(True, partial(self._of_user, name)) if _is_by_user(queue) else Order(False, self._weighted)
+        return (
+            SharerOrder(True, partial(self._of_user, name))
+            if _is_by_user(queue)
+            else SharerOrder(False, self._weighted)
+        )
 
     def _of_user(self, cluster_queue: str, key: SharerKey) -> float:
         return self._averages.usage(("", cluster_queue, key[1]), 1.0, self._view.now)

@@ -62,7 +62,7 @@ class Refusal(NamedTuple):
     """When time alone may permit it (seconds since the epoch, in the future); None: never."""
 
 
-class Order(NamedTuple):
+class SharerOrder(NamedTuple):
     """By what the workloads of a ClusterQueue are ordered, before priority and time."""
 
     by_user: bool
@@ -143,7 +143,7 @@ class AdmissionPolicy:
         """Return events by which `observe` brings another engine to the same state, except for what `charge` adds."""
         return ()
 
-    def order(self, name: str, queue: ClusterQueueSpec) -> Order | None:
+    def order(self, name: str, queue: ClusterQueueSpec) -> SharerOrder | None:
         """Return what orders the LocalQueues or users of a ClusterQueue.
 
         None: the policy does not order this ClusterQueue. Preemption candidates in it are ordered by the same key,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from admission.engine.configuration import Policy
     from admission.engine.drains import Drains
     from admission.engine.entry import Entry
-    from admission.engine.preemption import Search
+    from admission.engine.preemption import TargetSearch
     from admission.engine.topology.state import PlacedPods, Topologies
     from admission.engine.victims import Target
 
@@ -70,7 +70,7 @@ class PlacedHeads:
             topologies.charge(pods, -1)
 
 
-def targets_of(assignment: Assignment, search: Callable[[], Search], placer: Placer | None) -> list[Target]:
+def targets_of(assignment: Assignment, search: Callable[[], TargetSearch], placer: Placer | None) -> list[Target]:
     """Place the pods of an assignment for which quota was found; return its preemption targets, if it needs them."""
     if placer is None:
         return search().targets(assignment) if assignment.mode is Mode.PREEMPT else []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.model.queues import FlavorToleration
-    from admission.model.workload import Requirement, Toleration
+    from admission.model.workload import NodeRequirement, Toleration
 
 
 class NodeTaint(NamedTuple):
@@ -67,9 +67,9 @@ class PodRules:
     tolerations: tuple[Toleration | FlavorToleration, ...] = ()
     """Those of the pods and of the flavor."""
     selector: tuple[tuple[str, str], ...] = ()
-    affinity: tuple[tuple[Requirement, ...], ...] | None = None
+    affinity: tuple[tuple[NodeRequirement, ...], ...] | None = None
     """Required node affinity: terms, one of which must match."""
-    preferences: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    preferences: tuple[tuple[int, tuple[NodeRequirement, ...]], ...] = ()
     """Preferred node affinity: (weight, term)."""
 
     def labels(self) -> tuple[str, ...]:
@@ -103,11 +103,11 @@ def untolerated(
     return None
 
 
-def _matches(term: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
+def _matches(term: tuple[NodeRequirement, ...], labels: Mapping[str, str]) -> bool:
     return bool(term) and all(_fulfilled(requirement, labels.get(requirement.key)) for requirement in term)
 
 
-def _fulfilled(requirement: Requirement, value: str | None) -> bool:
+def _fulfilled(requirement: NodeRequirement, value: str | None) -> bool:
     if value is None:
         return requirement.operator in ("NotIn", "DoesNotExist")
     return met(requirement, value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from admission.kinds.dispatched import is_dispatched
-from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
+from admission.kinds.predicates import Above, All, HasCondition, NoneOf, OneOf, Reaches
 from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
 
-_SUSPENDED = Condition("Suspended")
+_SUSPENDED = HasCondition("Suspended")
 
 
 class WantedChild(NamedTuple):
@@ -313,7 +313,7 @@ def _set_first(status: Object, predicates: Iterable[Predicate], *, holds: bool) 
 
 def _set(status: Object, predicate: Predicate, *, holds: bool) -> None:
     match predicate:
-        case Condition(kind, value):
+        case HasCondition(kind, value):
             conditions: list[Any] = status.setdefault("conditions", [])
             conditions[:] = [each for each in conditions if each["type"] != kind]
             other = "False" if value == "True" else "True"

@@ -66,7 +66,7 @@ class Share:
     """What others borrowed of its nominal quota."""
 
 
-class Loan(NamedTuple):
+class LoanKey(NamedTuple):
     """Key of what was lent: by a ClusterQueue or a Cohort (its own quota) to a ClusterQueue."""
 
     lender_kind: str
@@ -85,7 +85,7 @@ class Fairness:
     end: float
     shares: Mapping[tuple[str, str], Share]
     """By ClusterQueue and resource."""
-    loans: Mapping[Loan, float]
+    loans: Mapping[LoanKey, float]
     """Amounts times seconds."""
 
 
@@ -102,7 +102,7 @@ def fairness(
             of = FlavorResource(str(row.group["flavor"]), str(row.group["resource"]))
             of_hour.setdefault(str(row.group["cluster_queue"]), {})[of] = row.nominal_seconds, row.borrowed_seconds
     shares: defaultdict[tuple[str, str], Share] = defaultdict(Share)
-    loans: defaultdict[Loan, float] = defaultdict(float)
+    loans: defaultdict[LoanKey, float] = defaultdict(float)
     objects: dict[tuple[str, str], ClusterQueue | Cohort] = {}
     roots: list[TreeNode] = []
     position = 0
@@ -201,7 +201,7 @@ def _add_hour(
     waiting: Mapping[tuple[str, str], Sequence[float]],
     hour: int,
     shares: defaultdict[tuple[str, str], Share],
-    loans: defaultdict[Loan, float],
+    loans: defaultdict[LoanKey, float],
 ) -> None:
     """Add what one tree had in an hour."""
     nodes = [*root.walk()]
@@ -286,7 +286,7 @@ def _add_loans(
     seconds: float,
     used: Mapping[str, Mapping[FlavorResource, tuple[float, float]]],
     shares: defaultdict[tuple[str, str], Share],
-    loans: defaultdict[Loan, float],
+    loans: defaultdict[LoanKey, float],
 ) -> None:
     """Add who lent to whom in a tree."""
     borrowed: dict[str, float] = {}
@@ -313,11 +313,11 @@ def _add_loans(
             total = sum(lenders.values())
             for (kind, name), capacity in lenders.items():
                 lent = amount * part * capacity / total
-                loans[Loan(kind, name, borrower, *of)] += lent
+                loans[LoanKey(kind, name, borrower, *of)] += lent
                 if kind == ClusterQueue.kind:
                     shares[name, of.resource].lent += lent
         if (missing := amount * (1 - first - second)) > amount * 1e-9:
-            loans[Loan("", "", borrower, *of)] += missing
+            loans[LoanKey("", "", borrower, *of)] += missing
 
 
 def _by_hour(demands: Iterable[Demand], start: float, end: float, hours: int) -> dict[tuple[str, str], list[float]]:

@@ -25,7 +25,7 @@ _BATCH: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class DomainStay:
     """Pods of one pod set of an admission in one domain."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Stay:
     """Why it ended."""
 
 
-async def stays(database: Database, domain: str, *, start: float, end: float) -> list[Stay]:
+async def stays(database: Database, domain: str, *, start: float, end: float) -> list[DomainStay]:
     """Return the stays in a domain, by one of its values, that overlap a period (Unix times, s), in order of time."""
     with_domains = admissions.alias()
     held, placed, known = admissions.c, with_domains.c, workloads.c
@@ -71,7 +71,7 @@ async def stays(database: Database, domain: str, *, start: float, end: float) ->
         )
         .order_by(held.from_at, held.workload_uid, held.pod_set, held.id)
     )  # fmt: skip
-    found: list[Stay] = []
+    found: list[DomainStay] = []
     rest: list[Any] = []
     async with database.read() as connection:
         async for rows in (await connection.stream(statement)).partitions(_BATCH):
@@ -81,13 +81,13 @@ async def stays(database: Database, domain: str, *, start: float, end: float) ->
     return found + _stays([*rest, None], domain)[1]
 
 
-def _stays(rows: list[Any], domain: str) -> tuple[list[Any], list[Stay]]:
+def _stays(rows: list[Any], domain: str) -> tuple[list[Any], list[DomainStay]]:
     """Return the rows of the last pod set, and the stays of all others; of all, if the last row is None."""
     parts = [[*part] for _, part in groupby(rows, lambda row: row and row[:3])]
     return parts[-1], [stay for part in parts[:-1] for stay in _stays_of(part, domain)]
 
 
-def _stays_of(rows: list[Any], domain: str) -> Iterator[Stay]:
+def _stays_of(rows: list[Any], domain: str) -> Iterator[DomainStay]:
     """Yield the stays of a pod set by its rows, one for each resource."""
     document = next(row[7] for row in rows if row[7] is not None)
     counts: dict[tuple[str, ...], int] = {}
@@ -98,7 +98,7 @@ def _stays_of(rows: list[Any], domain: str) -> Iterator[Stay]:
     uid, pod_set, begun, ended, _, _, count, _, namespace, queue, user, reason, kind, name = rows[0]
     for within, pods in counts.items():
         requests = {row[4]: row[5] * pods // count for row in rows if row[4]}
-        yield Stay(
+        yield DomainStay(
             namespace, queue, user, kind or "", name or "", uid, pod_set, within, pods, requests, begun, ended,
             reason or "",
         )  # fmt: skip

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
     from admission.store.ledger.ledger_sums import AccountSums
-    from admission.store.ledger.places import Stay
+    from admission.store.ledger.places import DomainStay
     from admission.store.ledger.violations import Violation
 
 GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -177,7 +177,7 @@ class Reports:
             rows, versions = await violations.read(connection, since=since)
         return await asyncio.to_thread(lambda: tuple(violations.violations(rows, versions, since=since)))
 
-    async def stays(self, domain: str, *, start: float, end: float) -> list[Stay]:
+    async def stays(self, domain: str, *, start: float, end: float) -> list[DomainStay]:
         """Return who had pods in a domain of a topology, such as a node, in a period (see `places`)."""
         async with self.turn:
             return await places.stays(self._database, domain, start=start, end=end)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
 
     from admission.model.queues import QueueObject
-    from admission.model.references import Reference
+    from admission.model.references import ReferenceField
 
 _MAX_NAMED = 3
 """Number of dependent objects that an error message lists."""
@@ -105,7 +105,7 @@ def check_deletion(connection: Connection, obj: QueueObject) -> None:
     _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
 
 
-def _dependants(connection: Connection, model: type[QueueObject], reference: Reference, name: str) -> list[str]:
+def _dependants(connection: Connection, model: type[QueueObject], reference: ReferenceField, name: str) -> list[str]:
     """Return the objects of a kind that reference `name`, as `namespace/name`, or `name` if cluster-scoped."""
     columns = queue_objects.c
     statement = _objects(model.kind)

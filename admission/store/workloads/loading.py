@@ -18,7 +18,7 @@ from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import in_list, parsed_json
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, pod_sets, transitions, workloads
-from admission.store.records import DEQUEUED, Eviction, FinishedWorkload, State, WorkloadRecord
+from admission.store.records import DEQUEUED, FinishedWorkload, LastEviction, State, WorkloadRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -295,7 +295,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         requeues=requeues,
         not_before=not_before,
         past_seconds=past_seconds,
-        eviction=None if eviction is None else Eviction(**parsed_json(eviction)),
+        eviction=None if eviction is None else LastEviction(**parsed_json(eviction)),
         first_revision=first_revision,
         revision=revision,
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
     from admission.store.records import ClusterNumbers, HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
     from admission.store.workloads.preemptions import EvictedAgain, PreemptionInVain
-    from admission.store.workloads.search import FoundPage, Search, WorkloadGroup
+    from admission.store.workloads.search import FoundPage, WorkloadGroup, WorkloadQuery
     from admission.store.workloads.waiting import WaitingRow, WaitingUser
 
 _MAX_COUNTED = 5_000
@@ -290,11 +290,11 @@ class WorkloadQueries:
 
         return await self._database.read_sync(query)
 
-    async def search(self, search: Search, *, order: str = "state", offset: int = 0, limit: int) -> FoundPage:
+    async def search(self, search: WorkloadQuery, *, order: str = "state", offset: int = 0, limit: int) -> FoundPage:
         """Return a page of the found workloads, in an order of `search.ORDERS`; see `search.found_page`."""
         return await found_page(self._database, search, order=order, offset=offset, limit=limit)
 
-    async def search_groups(self, search: Search, *, by: str) -> tuple[WorkloadGroup, ...]:
+    async def search_groups(self, search: WorkloadQuery, *, by: str) -> tuple[WorkloadGroup, ...]:
         """Return counts of the found workloads by a field of `search.FIELDS`, the largest group first."""
         return await found_groups(self._database, search, by=by)
 

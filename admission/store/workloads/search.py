@@ -61,7 +61,7 @@ end first.
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class WorkloadQuery:
     """A selection of workloads."""
 
     namespaces: frozenset[str] | None = None
@@ -99,7 +99,7 @@ class WorkloadGroup(NamedTuple):
     """Start of the longest present wait (Unix time, s); None if none is pending."""
 
 
-async def found_page(database: Database, search: Search, *, order: str, offset: int, limit: int) -> FoundPage:
+async def found_page(database: Database, search: WorkloadQuery, *, order: str, offset: int, limit: int) -> FoundPage:
     """Return up to `limit` of the found workloads after the first `offset`, in an order of ORDERS."""
     keys = [(key.label(f"key_{number}"), down) for number, (key, down) in enumerate(ORDERS[order])]
 
@@ -121,7 +121,7 @@ async def found_page(database: Database, search: Search, *, order: str, offset: 
     return await database.read_sync(query)
 
 
-async def found_groups(database: Database, search: Search, *, by: str) -> tuple[WorkloadGroup, ...]:
+async def found_groups(database: Database, search: WorkloadQuery, *, by: str) -> tuple[WorkloadGroup, ...]:
     """Return the found workloads grouped by a field of FIELDS, the largest group first."""
 
     def query(connection: Connection) -> tuple[WorkloadGroup, ...]:
@@ -135,7 +135,7 @@ async def found_groups(database: Database, search: Search, *, by: str) -> tuple[
     return await database.read_sync(query)
 
 
-def _counted(connection: Connection, search: Search, by: str) -> Select[Any]:
+def _counted(connection: Connection, search: WorkloadQuery, by: str) -> Select[Any]:
     """Return a query of the number and oldest wait of the found workloads by value of a field and state.
 
     Each part is counted by itself, for its index, and by LocalQueue before these are joined, as they are fewer.
@@ -169,7 +169,7 @@ class _Part(NamedTuple):
     """State of an unfinished workload, outcome of a finished one."""
 
 
-def _parts(connection: Connection, search: Search) -> list[_Part]:
+def _parts(connection: Connection, search: WorkloadQuery) -> list[_Part]:
     """Return the parts of the found workloads: of a table with the workloads of months few rows are read."""
     wanted: list[ColumnElement[bool]] = [FIELDS[name].in_(sorted(values)) for name, values in search.fields.items()]
     if search.namespaces is not None:
@@ -193,12 +193,12 @@ def _parts(connection: Connection, search: Search) -> list[_Part]:
     return [_Part([*wanted, UNFINISHED], _COLUMNS.state), _Part(finished, _COLUMNS.outcome)]
 
 
-def _source(search: Search) -> FromClause:
+def _source(search: WorkloadQuery) -> FromClause:
     """Return what the fields of a search are columns of."""
     return WITH_LOCAL_QUEUE if "clusterqueue" in search.fields else workloads
 
 
-def _found(connection: Connection, search: Search, columns: Sequence[ColumnElement[Any]]) -> Subquery:
+def _found(connection: Connection, search: WorkloadQuery, columns: Sequence[ColumnElement[Any]]) -> Subquery:
     """Return a query of columns of the found workloads."""
     parts = [select(*columns).select_from(_source(search)).where(*part.where) for part in _parts(connection, search)]
     return union_all(*parts).subquery()

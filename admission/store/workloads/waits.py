@@ -55,7 +55,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ObjectiveOutcome:
     """How an objective was met by the workloads of a ClusterQueue that arrived in some time."""
 
     workloads: int
@@ -76,18 +76,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class ObjectiveOutcomes:
     """How objectives were met in consecutive times."""
 
     kept_since: float
     """Since when the database has all workloads (Unix time, s); what arrived before may be missing."""
-    found: Mapping[tuple[str, int], Outcome]
+    found: Mapping[tuple[str, int], ObjectiveOutcome]
     """By ClusterQueue and index of the time. Those without workloads that count are missing."""
 
 
 async def outcomes(
     database: Database, objectives: Mapping[str, Objective], bounds: Sequence[float], *, now: float
-) -> Outcomes:
+) -> ObjectiveOutcomes:
     """Return how each objective was met by what arrived between consecutive `bounds` (Unix times, s).
 
     `objectives`: by ClusterQueue. `now`: until when what waits has waited.
@@ -101,7 +101,7 @@ async def outcomes(
             groups[wait.cluster_queue, part].append(wait)
     missed = [each for waits in groups.values() for each in waits if not _meets(each, wished[each.cluster_queue])]
     reasons = await _reasons(database, missed)
-    return Outcomes(
+    return ObjectiveOutcomes(
         kept_since,
         {of: _outcome(waits, objectives[of[0]], wished[of[0]], reasons) for of, waits in sorted(groups.items())},
     )
@@ -113,7 +113,7 @@ def _meets(wait: Wait, wished: float) -> bool:
 
 def _outcome(
     waits: Sequence[Wait], objective: Objective, wished: float, reasons: Mapping[str, Mapping[str, float]]
-) -> Outcome:
+) -> ObjectiveOutcome:
     seconds = sorted(each.until - each.arrived for each in waits)
     sums: defaultdict[str, float] = defaultdict(float)
     numbers: defaultdict[str, int] = defaultdict(int)
@@ -121,7 +121,7 @@ def _outcome(
         for reason, waited in reasons.get(each.uid, {}).items():
             sums[reason] += waited
             numbers[reason] += 1
-    return Outcome(
+    return ObjectiveOutcome(
         len(waits),
         sum(_meets(each, wished) for each in waits),
         sum(not each.started and not each.left for each in waits),

@@ -9,7 +9,7 @@ from pydantic import Field
 from admission.model.base import Model, Name
 from admission.model.kind_names import KindNames
 from admission.model.queues import _Named
-from admission.model.references import Reference
+from admission.model.references import ReferenceField
 
 NAMES = KindNames("Allowance", "allowances", ("alw",))
 """As they would be added to `admission/model/kind_names.py`."""
@@ -28,7 +28,7 @@ class Allowance(_Named):
     """Monthly limit of GPU hours for the workloads of a ClusterQueue."""
 
     kind, plural, short_names, namespaced = NAMES
-    references = (Reference("ClusterQueue", "spec.clusterQueue"),)
+    references = (ReferenceField("ClusterQueue", "spec.clusterQueue"),)
 
     spec: AllowanceSpec
     """ClusterQueue and amount."""

@@ -13,7 +13,7 @@ from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flavors import Assigner
 from admission.engine.order import classical as classical_order
 from admission.engine.pending_item import Item, Shapes
-from admission.engine.preemption import Search
+from admission.engine.preemption import TargetSearch
 from admission.engine.preemption import classical as classical_victims
 from admission.engine.tree import Node, available
 from admission.engine.victims import Target, eviction, ordered
@@ -183,7 +183,7 @@ def victims(document: Case) -> Case:
     name = document["targetClusterQueue"]
     workload = WorkloadReader(document).read(document["incoming"]).workload
     item = Item(workload, Shapes(Accounting()).of(workload))
-    search = Search(_finder(document), world.domain(name), world.queue(name), item, {})
+    search = TargetSearch(_finder(document), world.domain(name), world.queue(name), item, {})
     targets = search.targets(_assignment(document, world, name, item))
     targets.sort(key=lambda target: target.held.workload.key)
     statuses = Statuses(

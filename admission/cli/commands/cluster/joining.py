@@ -10,7 +10,7 @@ import click
 import yaml
 
 from admission.cli.commands.cluster import there
-from admission.cli.commands.cluster.there import Gate
+from admission.cli.commands.cluster.there import GateDeployment
 from admission.cli.configuration.integrations import IntegrationsSettings, parse_integrations, read_integrations
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
@@ -67,7 +67,7 @@ class Joining:
             gate = None
             if await self._needs_webhook(client, kinds):
                 given = integrations.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-                gate = Gate(await self._image(), given, accepts_kueue_labels)
+                gate = GateDeployment(await self._image(), given, accepts_kueue_labels)
             objects = there.manifests(self.name, self.namespace, kinds, gate, dispatches=self.dispatch)
             wanted = self._cluster(before, gate)
             if self.dry_run:
@@ -174,7 +174,7 @@ class Joining:
         built_in = [kind for kind in without if not kind.is_custom]
         return bool(built_in or await served_versions(client, without))
 
-    def _cluster(self, before: Document | None, gate: Gate | None) -> Document:
+    def _cluster(self, before: Document | None, gate: GateDeployment | None) -> Document:
         spec: dict[str, Any] = {} if before is None else {**before["spec"]}
         for key in ("context", "webhook", "state"):
             spec.pop(key, None)

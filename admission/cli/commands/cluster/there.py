@@ -50,7 +50,7 @@ _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateDeployment:
     """The gate's Deployment."""
 
     image: str
@@ -59,7 +59,9 @@ class Gate:
     accepts_kueue_labels: bool = True
 
 
-def manifests(name: str, namespace: str, kinds: Kinds, gate: Gate | None, *, dispatches: bool) -> list[Object]:
+def manifests(
+    name: str, namespace: str, kinds: Kinds, gate: GateDeployment | None, *, dispatches: bool
+) -> list[Object]:
     """Return the objects to make in the cluster `name`, in this order.
 
     `gate`: None if admission policies are used. `dispatches`: whether Jobs of the hub run there.
@@ -110,7 +112,7 @@ def _is_for_hubs(rule: Object, kind: str, name: str) -> bool:
     return (kind, name) == ("Role", "sluice") and rule["apiGroups"] == ["coordination.k8s.io"]
 
 
-def _fill(pod: Object, gate: Gate) -> None:
+def _fill(pod: Object, gate: GateDeployment) -> None:
     container = pod["containers"][0]
     container["image"] = gate.image
     if not gate.accepts_kueue_labels:

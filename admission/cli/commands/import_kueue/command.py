@@ -19,7 +19,7 @@ from admission.cli.commands.import_kueue import plan as plans
 from admission.cli.commands.import_kueue.configuration import only_one, translate
 from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
-from admission.cli.commands.import_kueue.source import CONFIG_MAP, Found, configurations_in, in_cluster
+from admission.cli.commands.import_kueue.source import CONFIG_MAP, Importable, configurations_in, in_cluster
 from admission.cli.commands.import_kueue.takeover import plan_takeovers
 from admission.cli.errors import BadFlag, CommandError
 from admission.cli.output.output_file import output_file
@@ -126,7 +126,7 @@ def kueue(
             kinds = all_kinds()
             configurations: list[Document] = []
             if paths:
-                found = Found(documents)
+                found = Importable(documents)
                 parsed = plans.parse(documents, namespace=namespace)
             else:
                 client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context))
@@ -201,7 +201,7 @@ def _give_settings_of_cluster(documents: Sequence[Document], file: Path | None) 
     print_line("--config-out FILE writes them as a configuration file of sluice serve")
 
 
-async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destination) -> list[PlanEntry]:
+async def _plan(found: Importable, parsed: Parsed, kinds: Kinds, destination: Destination) -> list[PlanEntry]:
     """Return the plan: queue objects, then workloads."""
     present = {item.key: item for item in await destination.present()}
     plan = plans.plan_objects(parsed, present)

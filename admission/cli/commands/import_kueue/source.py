@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cli.arguments.foreign import is_kueue_configuration
 from admission.cli.errors import CommandError
 from admission.cluster.errors import Forbidden, NotFound
-from admission.cluster.informer import Change
+from admission.cluster.informer import ObjectChange
 from admission.controller.intake.served import listed
 from admission.controller.state.context import PATHS, Context
 from admission.kinds.devices import Inventory
@@ -44,7 +44,7 @@ no other version."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Importable:
     """Everything that can be imported. Manifests have queue objects only."""
 
     documents: list[Document]
@@ -58,7 +58,7 @@ class Found:
     """Cluster objects that the requests of a Job depend on, such as LimitRanges and PriorityClasses."""
 
 
-async def in_cluster(client: Client, kinds: Kinds) -> Found:
+async def in_cluster(client: Client, kinds: Kinds) -> Importable:
     """Read everything from the cluster. Raises CommandError if it has no Kueue, ClusterError for failed requests."""
     version = await _version(client)
     documents: list[Document] = []
@@ -77,7 +77,7 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
         except NotFound:
             if name in _NEEDED:
                 raise
-    found = Found(documents, workloads)
+    found = Importable(documents, workloads)
     for kind in kinds:
         named = {"apiVersion": kinds.api_version(kind), "kind": kind.kind}  # items of a list do not have these
         async for page in listed(client, kinds, kind):
@@ -86,7 +86,7 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
         async for item in _items(client, path):
             metadata = item["metadata"]
             key = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-            found.context.update(resource, Change("ADDED", key, metadata["uid"], item))
+            found.context.update(resource, ObjectChange("ADDED", key, metadata["uid"], item))
     return found
 
 

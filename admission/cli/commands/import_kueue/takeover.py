@@ -26,7 +26,7 @@ from admission.store.records import CheckRecord, Opened, State, Transition, Work
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from admission.cli.commands.import_kueue.source import Found
+    from admission.cli.commands.import_kueue.source import Importable
     from admission.kinds import Kinds, Object, Observed
     from admission.kinds.base import Kind
 
@@ -66,7 +66,7 @@ class _Refused(Exception):
 
 
 def plan_takeovers(
-    found: Found, kinds: Kinds, *, queues: Collection[str], known: Mapping[str, bool], now: float
+    found: Importable, kinds: Kinds, *, queues: Collection[str], known: Mapping[str, bool], now: float
 ) -> list[PlanEntry]:
     """Return the plan for all Workloads of Kueue that have not finished, and for running Jobs without one.
 
@@ -102,7 +102,7 @@ def plan_takeovers(
 
 
 def _stopped(
-    found: Found, kinds: Kinds, finished: Mapping[str, bool], known: Mapping[str, bool]
+    found: Importable, kinds: Kinds, finished: Mapping[str, bool], known: Mapping[str, bool]
 ) -> Iterator[PlanEntry]:
     """Yield an entry for each running Job that no other entry names, and that holds no quota in Sluice.
 
@@ -151,7 +151,7 @@ def _entry(
     job: Object,
     kinds: Kinds,
     observed: Observed,
-    found: Found,
+    found: Importable,
     conditions: Mapping[str, Object],
     *,
     queues: Collection[str],
@@ -205,7 +205,7 @@ def _takeover(
     job: Object,
     kinds: Kinds,
     observed: Observed,
-    found: Found,
+    found: Importable,
     conditions: Mapping[str, Object],
     *,
     now: float,
@@ -256,7 +256,7 @@ def _takeover(
 
 
 def _deactivated(
-    document: Object, job: Object, kinds: Kinds, observed: Observed, found: Found, *, now: float
+    document: Object, job: Object, kinds: Kinds, observed: Observed, found: Importable, *, now: float
 ) -> Takeover:
     """Return the records for a Job that is deactivated in Kueue, without which Sluice would queue and start it."""
     workload = read(kinds, observed, job, found.context).workload

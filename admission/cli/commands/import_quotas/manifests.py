@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from admission.cli.arguments.object_files import print_note, read_objects
 from admission.cli.errors import BadFlag, CommandError, Unreadable
 from admission.cli.output.manifests import present
-from admission.cli.output.outcomes import Origin
+from admission.cli.output.outcomes import TranslationSource
 from admission.model.queues import LocalQueue, ResourceFlavor
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Manifests:
     """Whether the objects will be written: a translation that requires a capacity then fails without it."""
     prints_notes: bool = True
     """Whether the notes on translated objects are printed to standard error."""
-    origins: dict[tuple[str, str, str], Origin] = field(default_factory=dict)
+    origins: dict[tuple[str, str, str], TranslationSource] = field(default_factory=dict)
     """Origins of translated objects, by key (kind, namespace, name)."""
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """(title, reason) of documents that were not translated."""
@@ -100,7 +100,7 @@ class Manifests:
         self._translation = translation
         print_notes(found, translation, of_objects=self.prints_notes)
         missing = capacity_notes(translation)
-        self.origins = {each.item.key: Origin(each.title, each.notes) for each in translation.objects}
+        self.origins = {each.item.key: TranslationSource(each.title, each.notes) for each in translation.objects}
         self.left_out += found.skipped
         self.notes += missing
         if self.writes and missing:
