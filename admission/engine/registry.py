@@ -93,6 +93,7 @@ class Registry:
         """Workloads that have ended, by (namespace, name): kind in lower case to the one that was created last, when
         that was (Unix time, s), and whether it has succeeded."""
         self._dependents: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+        self.dependency_changes = 0
         """(namespace, name) to uid and what that pending workload waits for, of those that wait for others."""
         self.movers = Movers(self)
         self.drains = Drains(self)
@@ -187,6 +188,7 @@ class Registry:
 
     def _note_dependencies(self, workload: Workload) -> None:
         names = tuple(each.name for each in workload.terms.after)
+        self.dependency_changes += 1
         self._dependents.setdefault((workload.namespace, workload.name), {})[workload.uid] = names
         self.policies.observe(DependencyFound(), self.held.values(), ())
 
@@ -265,6 +267,7 @@ class Registry:
         key = workload.namespace, workload.name
         dependents = self._dependents.get(key, {})
         dependents.pop(workload.uid, None)
+        self.dependency_changes += 1
         if not dependents:
             self._dependents.pop(key, None)
 

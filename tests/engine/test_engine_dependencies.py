@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -104,6 +105,41 @@ def test_circle_is_shown_and_ends_when_one_is_changed(links, circle):
     assert circle in why(world, "a")[1]
     world.submit(replace(jobs["a"], terms=Terms()))
     assert world.admitted() == ["a"]
+
+
+def test_chain_and_circle_of_thousands_wait_and_hold_nobody_up():
+    world = scene()
+    chain = [after(f"w{number}", f"ok(w{number - 1})", created=float(number)) for number in range(1, 2000)]
+    world.submit(*reversed(chain), workload("other", "q"))
+    assert world.admitted() == ["other"]
+    assert why(world, "w1999")[1].startswith("It starts when w1998 has succeeded")
+    world.submit(after("w0", "ok(w1999)"))
+    assert world.admitted() == []
+    assert "waits for itself (w1999 after w1998 after" in why(world, "w1999")[1]
+    end(world, "w7")
+    assert world.admitted() == ["w8"]
+    assert why(world, "w1999")[1].startswith("It starts when w1998 has succeeded")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_circles_are_those_of_a_plain_search(seed):
+    random, world = Random(seed), scene()
+    links = {f"w{number}": {f"w{random.randrange(12)}" for _ in range(random.randrange(3))} for number in range(12)}
+    for name, others in links.items():
+        world.submit(after(name, ",".join(f"any({each})" for each in others)) if others else workload(name, "other"))
+    world.admitted()
+
+    def reached(name: str) -> set[str]:
+        found: set[str] = set()
+        left = [*links[name]]
+        while left:
+            if (each := left.pop()) not in found:
+                found.add(each)
+                left += links[each]
+        return found
+
+    for name, others in links.items():
+        assert ("waits for itself" in why(world, name)[1]) is (name in reached(name)), others
 
 
 @pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])

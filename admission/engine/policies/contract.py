@@ -99,6 +99,10 @@ class EngineView(Protocol):
         Without those whose name a workload has that has not ended.
         """
 
+    @property
+    def dependency_changes(self) -> int:
+        """How often it has changed what `waits_for` returns."""
+
     def waits_for(self, namespace: str, name: str) -> Iterable[str]:
         """Return the names of the workloads that pending workloads of this name wait for."""
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from admission.engine.policies.contract import AdmissionPolicy, PolicyEvent, Refusal
 from admission.engine.vocabulary import DEPENDENCY, SET_LIMIT_REACHED
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from admission.engine.tree import FlavorResource
     from admission.model.terms import Dependency
     from admission.model.workload import Workload
+
+_SEARCHED: Final = 100
+"""Names among those that wait for each other which are visited to show a circle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,9 @@ class Waiting(AdmissionPolicy):
         self.idle = True
         self._admitted: Counter[tuple[str, str]] = Counter()
         """By namespace and set."""
+        self._tangles: dict[str, dict[str, frozenset[str]]] = {}
+        """By namespace and name: the names that wait for each other with it, as of `_tangled_at`."""
+        self._tangled_at = 0
 
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
         """Work from the first workload on that waits for others."""
@@ -109,21 +116,62 @@ class Waiting(AdmissionPolicy):
         return outcome is not None and (outcome or not dependency.ok)
 
     def _circle(self, workload: Workload) -> list[str]:
-        """Return the names of workloads that wait for each other, from this one to this one; empty: there are none."""
-        path, seen = [workload.name], set()
-
-        def leads_back(name: str) -> bool:
-            for each in self._view.waits_for(workload.namespace, name):
-                if each == workload.name:
+        """Return names that wait for each other, from this one to this one, or so far if they are many; empty: none."""
+        name, waits_for = workload.name, partial(self._view.waits_for, workload.namespace)
+        members = self._tangle(workload.namespace, name)
+        path, seen = [name], set[str]()
+        open_names = [iter(waits_for(name))]
+        while open_names:
+            for each in open_names[-1]:
+                if each == name:
+                    return [*path, each]
+                if each in members and each not in seen:
+                    seen.add(each)
                     path.append(each)
-                    return True
-                if each in seen:
-                    continue
-                seen.add(each)
-                path.append(each)
-                if leads_back(each):
-                    return True
+                    if len(seen) == _SEARCHED:
+                        return path
+                    open_names.append(iter(waits_for(each)))
+                    break
+            else:
+                open_names.pop()
                 path.pop()
-            return False
+        return []
 
-        return path if leads_back(workload.name) else []
+    def _tangle(self, namespace: str, start: str) -> frozenset[str]:
+        """Return the names of workloads that wait for each other, this one among them (Tarjan's components).
+
+        A chain may be thousands of workloads long, each of which asks: so without recursion, and once for all of them.
+        """
+        if self._tangled_at != self._view.dependency_changes:
+            self._tangled_at = self._view.dependency_changes
+            self._tangles.clear()
+        known = self._tangles.setdefault(namespace, {})
+        if start in known:
+            return known[start]
+        waits_for = partial(self._view.waits_for, namespace)
+        number, lowest, loose = {start: 0}, {start: 0}, [start]
+        open_names = [(start, iter(waits_for(start)))]
+        while open_names:
+            name, others = open_names[-1]
+            for each in others:
+                if each in known:
+                    continue
+                if each not in number:
+                    number[each] = lowest[each] = len(number)
+                    loose.append(each)
+                    open_names.append((each, iter(waits_for(each))))
+                    break
+                lowest[name] = min(lowest[name], number[each])
+            else:
+                open_names.pop()
+                if open_names:
+                    before = open_names[-1][0]
+                    lowest[before] = min(lowest[before], lowest[name])
+                if lowest[name] == number[name]:
+                    at = len(loose) - 1
+                    while loose[at] != name:
+                        at -= 1
+                    members = frozenset(loose[at:])
+                    del loose[at:]
+                    known.update(dict.fromkeys(members, members))
+        return known[start]
