@@ -92,4 +92,7 @@ class World:
 
     def admitted(self) -> list[str]:
         """Run cycles until they decide nothing more, and return the names of admitted workloads."""
-        return [admit.workload.name for admit in self.engine.settle(self.now).admitted]
+        decisions = self.engine.settle(self.now)
+        wakes = self.engine.wake_at()
+        assert wakes is None or wakes > self.now, "the engine would decide without a pause"
+        return [admit.workload.name for admit in decisions.admitted]

@@ -118,6 +118,7 @@ class Machine(RuleBasedStateMachine):
     def settle(self):
         engine, other = (world.engine for world in self.worlds)
         first = engine.settle(self.now)
+        assert engine.wake_at() is None or engine.wake_at() > self.now  # otherwise it decides without a pause
         if self.policy.as_kueue:
             # The other engine runs full cycles, which skip nothing.
             cycles = [other.cycle(self.now) for _ in range(60)]
