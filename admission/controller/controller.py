@@ -39,7 +39,7 @@ from admission.engine import BudgetsSpent, Engine
 from admission.engine.events import ClustersLost
 from admission.model import sentences
 from admission.model.errors import SluiceError
-from admission.model.queues import Budget, Cluster, ClusterQueue, Cohort, PriceBook
+from admission.model.queues import Cluster
 from admission.model.workload import LOCAL
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 from admission.store.policy_seeds import policy_seeds
@@ -642,9 +642,11 @@ class Controller:
         Nothing else changes meanwhile, and all that has happened is committed first: so memory and ledger agree.
         """
         await self._committer.commit(self._shared.batch, self._failed, known=self._revision, epoch=self._epoch)
-        # A Budget may be of Cohorts: which ClusterQueues are in them is part of its scope; or of money.
-        kinds = Budget.kind, ClusterQueue.kind, Cohort.kind, PriceBook.kind
-        objects = [each for kind in kinds for each in await self._store.queues.list(kind)]
+        lacking = self._shared.engine.lacking
+        kinds = {kind for kind, _ in lacking}
+        objects = [
+            each for kind in kinds for each in await self._store.queues.list(kind) if (kind, each.name) in lacking
+        ]
         for event in await policy_seeds(self._store, self.policy, objects, now=self._state.now):
             if isinstance(event, BudgetsSpent):
                 self._state.observe(event)

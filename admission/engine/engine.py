@@ -371,7 +371,12 @@ class Engine:
     @property
     def lacks_history(self) -> bool:
         """Whether a policy needs past admissions since a queue object has changed (see `policy_events`)."""
-        return any(policy.lacks_history for policy in self._registry.policies.all)
+        return any(policy.lacking for policy in self._registry.policies.all)
+
+    @property
+    def lacking(self) -> set[tuple[str, str]]:
+        """The queue objects (kind, name) with which another engine is seeded if this one `lacks_history`."""
+        return {each for policy in self._registry.policies.all for each in policy.lacking}
 
     def seed(self, admissions: list[PastAdmission], *, now: float) -> None:
         """Pass past admissions to the policies, in one or more calls: after queue objects, before workloads."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import delete, select
 
 from admission.store.database.tables import budget_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from admission.store.database.connection import Database
     from admission.store.records import Document
+
+_MOST_NAMES: Final = 500
+"""Names by which documents are selected; for more, all are read."""
 
 
 class BudgetAlert(NamedTuple):
@@ -36,12 +39,14 @@ class BudgetSums:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self) -> dict[str, Document]:
-        """Return the latest documents. Raises StoreError."""
+    async def load(self, names: Collection[str] | None = None) -> dict[str, Document]:
+        """Return the latest documents, of all Budgets or of those with these names. Raises StoreError."""
         columns = budget_sums.c
+        statement = select(columns.budget, columns.sums)
+        if names is not None and len(names) <= _MOST_NAMES:
+            statement = statement.where(columns.budget.in_(names))
         async with self._database.read() as connection:
-            rows = await connection.execute(select(columns.budget, columns.sums))
-            return {row.budget: row.sums for row in rows}
+            return {row.budget: row.sums for row in await connection.execute(statement)}
 
     async def alerts(self) -> list[BudgetAlert]:
         """Return the alerts of the present periods, oldest first. Raises StoreError."""
@@ -54,9 +59,9 @@ class BudgetSums:
             key=lambda alert: alert.at,
         )
 
-    async def used_up_since(self) -> dict[str, int]:
-        """Return since when Budgets with `PreemptAfter` are used up, in microseconds, by name. Raises StoreError."""
-        found = {name: sums.get("usedUpSince") for name, sums in (await self.load()).items()}
+    async def used_up_since(self, names: Collection[str]) -> dict[str, int]:
+        """Return since when these Budgets are used up, if they are, in microseconds. Raises StoreError."""
+        found = {name: sums.get("usedUpSince") for name, sums in (await self.load(names)).items()}
         return {
             name: round(datetime.fromisoformat(since).timestamp()) * 1_000_000 for name, since in found.items() if since
         }

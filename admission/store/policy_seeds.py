@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.engine import BudgetsSpent, Engine, QueueObjectChanged
+from admission.model.queues import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from admission.engine import Policy, PolicyEvent
     from admission.model.queues import QueueObject
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def policy_seeds(
-    store: Store, policy: Policy, objects: Iterable[QueueObject], *, now: float
+    store: Store, policy: Policy, objects: Collection[QueueObject], *, now: float
 ) -> list[PolicyEvent]:
     """Return the policy events that a new engine has to receive before its workloads. Raises DatabaseUnavailable."""
     # A temporary engine reads the ledger, as the read may fail halfway: the engine in use never has a part of it.
@@ -29,7 +30,8 @@ async def policy_seeds(
         return []
     async for admissions in store.past_admissions(since=now - engine.history):
         engine.seed(admissions, now=now)
-    used_up_since = await store.budget_sums.used_up_since()
+    evicting = [each.name for each in objects if isinstance(each, Budget) and each.spec.action == "PreemptAfter"]
+    used_up_since = await store.budget_sums.used_up_since(evicting) if evicting else {}
     return [
         replace(event, used_up_since=used_up_since) if isinstance(event, BudgetsSpent) else event
         for event in engine.policy_events()

@@ -1,7 +1,6 @@
 """Cost of policies: admissions with 1,000 Budgets, limits of 10,000 users, 200 calendars and 100 Reservations defined.
 
-`sluice serve` has a goal, the engine alone has none: a Job costs it a tenth of what it costs `serve`. To write a
-thousand Budgets takes minutes on a slow machine, as each is read from the ledger.
+`sluice serve` has a goal, the engine alone has none: a Job costs it a tenth of what it costs `serve`.
 
 The engine alone admits the same workloads without and with them, in turns, so that both have the same machine; each
 workload is charged to four Budgets. Then `sluice serve` starts a burst of Jobs, without and with them.

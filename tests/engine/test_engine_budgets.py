@@ -174,6 +174,32 @@ def test_budget_charges_its_scope_and_its_parent_once():
     assert {name: hours(world, name)[0] for name in sums(world)} == {"department": 7, "team": 7, "ann": 3}
 
 
+def test_only_what_a_new_budget_charges_is_read_from_the_ledger():
+    parts = [budget(name, 50, parent="department", scope={"users": [name]}) for name in ("ann", "bob")]
+    world = new_world(budget("all", 100), budget("department", 100, scope=None), *parts, now=at("2026-11-02"))
+    world.engine.refresh(world.now)
+    for written, lacking in (
+        ((), {"all", "department", "ann", "bob"}),
+        ([budget("all", 90), budget("ann", 60, parent="department", scope={"users": ["ann"]})], set()),
+        ([budget("new", 10, scope={"users": ["ann"]})], {"new"}),
+        ([budget("eve", 10, parent="department", scope={"users": ["eve"]})], {"department", "ann", "bob", "eve"}),
+    ):
+        world.tell(*written)
+        world.engine.refresh(world.now)
+        assert world.engine.lacking == {("Budget", name) for name in lacking}
+        known = {each.name: each for each in [*parts, budget("all", 100), budget("department", 100, scope=None)]}
+        known |= {each.name: each for each in written}
+        reader = new_world(*(known[name] for name in sorted(lacking)), now=world.now)
+        row = PastAdmission("past", "ann", "ns", "a", "a", "default", "cpu", 1000, world.now, world.now + HOUR, False)
+        reader.engine.seed([row], now=world.now)
+        for event in reader.engine.policy_events():
+            world.engine.observe(event, now=world.now)
+        assert not world.engine.lacks_history
+    assert {name: hours(world, name)[0] for name in sums(world)} == {
+        "all": 1, "department": 1, "ann": 1, "bob": 0, "new": 1, "eve": 0
+    }  # fmt: skip
+
+
 def test_budget_of_a_flavor_counts_that_flavor_only():
     world = new_world(budget("fast", 8, flavors=["default"], enforcement="Reserve"), now=at("2026-11-02"))
     sizes = {"one": 8, "two": 1, "big": 95}
@@ -476,7 +502,8 @@ class Game:
                     world.tell(budget("ann", 1, scope={"users": ["nobody"]}))
                 world.tell(*self.objects())
                 world.engine.refresh(world.now)
-                self._seed(world, new_world(*self.objects(), now=world.now))
+                lacking = [each for each in self.objects() if (each.kind, each.name) in world.engine.lacking]
+                self._seed(world, new_world(*lacking, now=world.now))
         self.settle(forget=kind == "forget")
 
     def advance(self, until: float) -> None:
@@ -653,7 +680,6 @@ def test_usage_costs_what_was_valid_on_the_day_from_which_it_is_held():
 
 def test_the_ledger_is_read_again_when_prices_change_or_become_known():
     world = new_world(money("ml", 10), now=at("2026-11-21"))
-    (accounts,) = (policy for policy in world.engine.policies if isinstance(policy, BudgetAccounts))
     past = PastAdmission(
         uid="past", cluster_queue="a", namespace="default", local_queue="a", user="u", flavor="default", resource="cpu",
         amount=4000, from_at=world.now - 2 * HOUR, to_at=world.now - HOUR, resized=False,
@@ -661,7 +687,7 @@ def test_the_ledger_is_read_again_when_prices_change_or_become_known():
     world.engine.seed([past], now=world.now)
     for price in (1, 2):
         world.tell(price_book(("", "cpu", price, None)))
-        assert accounts.lacks_history
+        assert world.engine.lacks_history
         world.engine.observe(BudgetsSpent({}, {}), now=world.now)
         fresh = new_engine()
         for item in (money("ml", 10), price_book(("", "cpu", price, None))):
@@ -669,7 +695,7 @@ def test_the_ledger_is_read_again_when_prices_change_or_become_known():
         fresh.seed([past], now=world.now)
         for event in fresh.policy_events():
             world.engine.observe(event, now=world.now)
-        assert not accounts.lacks_history
+        assert not world.engine.lacks_history
         assert euros(world, "ml") == (str(4 * price), str(10 - 4 * price))
 
 

@@ -38,7 +38,7 @@ def _of_resources(field: str) -> Cell:
 
 
 async def _inputs(store: Store, budgets: Sequence[Budget]) -> list[Document]:
-    sums = await store.budget_sums.load()
+    sums = await store.budget_sums.load([budget.name for budget in budgets])
     return [sums.get(budget.name, {}) for budget in budgets]
 
 

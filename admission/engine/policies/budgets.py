@@ -9,11 +9,12 @@ slowly, more is reserved, `_EXTENSION` at a time.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from hashlib import sha256
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -46,6 +47,7 @@ _MOST_CACHED: Final = 10_000
 _LEARNED_FROM: Final = range(5, 51)
 """From how many run times others are learned: at least, and the last ones at most."""
 _NEVER: Final = 1 << 62
+_UNLIMITED: Final = 1 << 200
 _DAY: Final = 86_400 * _MICROSECONDS
 _EPOCH: Final = date(1970, 1, 1)
 
@@ -63,8 +65,8 @@ class Budgets:
 class BudgetsSpent(PolicyEvent):
     """What Budgets have charged so far, without the workloads that hold quota. Times in microseconds."""
 
-    spent: Mapping[str, tuple[str, Mapping[int, Sequence[int]]]]
-    """By Budget: what its history depends on, and by slot the amount times microseconds of each of its resources."""
+    spent: Mapping[str, tuple[str, Sequence[Mapping[int, int]]]]
+    """By Budget: what its history depends on, and of each of its resources the amount times microseconds by slot."""
     since: Mapping[str, int]
     """By uid of the workloads that hold quota: since when the ledger has the amounts that they hold."""
     runs: Mapping[_Runner, Sequence[int]] = field(default_factory=dict)
@@ -93,6 +95,8 @@ class _Facts(NamedTuple):
     """What its history depends on, without scopes."""
     scope: str
     """Its scope; empty: it has none."""
+    is_simple: bool
+    """Whether all workloads match that have one of `keys`."""
     keys: Sequence[tuple[str, str]]
     """The keys of its scope in `BudgetAccounts._scopes`."""
 
@@ -102,7 +106,11 @@ class _Facts(NamedTuple):
         lines = [(each.name, each.price_book, each.flavors) for each in spec.resources]
         # Only what is kept longer, or learned, has to be read again.
         own = repr((spec.period.model_dump_json(), lines, spec.carry_over, spec.learn_run_times))
-        return _Facts(own, *(("", ()) if spec.scope is None else (spec.scope.model_dump_json(), _keys(spec.scope))))
+        if (scope := spec.scope) is None:
+            return _Facts(own, "", True, ())
+        lists = scope.users, scope.groups, scope.namespaces, scope.cluster_queues
+        is_simple = not scope.cohorts and sum(map(bool, lists)) <= 1
+        return _Facts(own, scope.model_dump_json(), is_simple, _keys(scope))
 
 
 class _Prices:
@@ -130,123 +138,154 @@ class _Prices:
         return round(price * amount)
 
 
-class _Line(NamedTuple):
-    """What one entry of `spec.resources` counts."""
+class _Line:
+    """What an account counts for one entry of `spec.resources`, as amount times microseconds.
 
-    resource: str
-    """The resource; empty for money, which counts all that have a price."""
-    flavors: frozenset[str]
-    """Only of these; empty: of all."""
-    prices: _Prices | None
-    """None for hours, and for money whose PriceBook does not exist, which charges nothing."""
+    Without Reserve what runs now counts as it goes: at a time t in the present slot, `offset + rate * t` is used.
+    """
 
+    __slots__ = ("account", "closed", "flavors", "number", "offset", "prices", "rate", "resource", "stops_at", "used")
 
-class _Charge(NamedTuple):
-    """A workload that holds quota."""
+    def __init__(self, account: _Account, number: int, prices: _Prices | None) -> None:
+        entry = account.spec.resources[number]
+        self.account = account
+        self.number = number
+        self.resource = "" if entry.price_book else entry.name
+        """The resource; empty for money, which counts all that have a price."""
+        self.flavors = frozenset(entry.flavors)
+        """Only of these; empty: of all."""
+        self.prices = prices
+        """None for hours, and for money whose PriceBook does not exist, which charges nothing."""
+        self.closed: defaultdict[int, int] = defaultdict(int)
+        """By slot: what admissions have used that have ended."""
+        self.used: defaultdict[int, int] = defaultdict(int)
+        """By slot: `closed`, and of what runs now, what was used before the present slot; with Reserve also all that
+        is reserved."""
+        self.rate = 0
+        """Sum of the amounts that are held now, without Reserve."""
+        self.offset = 0
+        self.stops_at = 0
+        """How much may be used in the present slot before workloads are refused."""
 
-    workload: Workload
-    cluster_queue: str
-    usage: tuple[tuple[FlavorResource, int], ...]
-    since: int
-    admitted_at: int
+    def counts(self, key: FlavorResource) -> bool:
+        """Whether it counts a resource of a flavor."""
+        if self.flavors and key[0] not in self.flavors:
+            return False
+        return key[1] == self.resource if self.resource else self.prices is not None
 
+    def cost(self, key: FlavorResource, amount: int, since: int) -> int:
+        """Return what counts of an amount that is held since an instant: the amount, or the money for an hour."""
+        return amount if self.prices is None else self.prices.cost(key, amount, since)
 
-class _Entry:
-    """What one account charges for a workload that holds quota: amounts, and until when usage is reserved."""
+    def recount(self) -> None:
+        """Count what is closed only: the slot has changed, or what was closed."""
+        account = self.account
+        self.used = self.closed.copy()
+        self.rate, self.offset, self.stops_at = 0, self.window(account.slot), account.stops_at(self.number)
 
-    __slots__ = ("amounts", "ends", "is_open", "since")
+    def window(self, slot: int) -> int:
+        """Return what is used in the days that end with a slot, or in that slot: without what runs in the present one
+        unless it is reserved."""
+        days, used = self.account.days, self.used
+        if days == 1:
+            return used.get(slot, 0)
+        return sum(used.get(day, 0) for day in range(slot - days + 1, slot + 1))
 
-    def __init__(self, amounts: Sequence[int], since: int, ends: int) -> None:
-        self.amounts = amounts
-        """For each resource of the Budget."""
-        self.since = since
-        self.ends = ends
-        """Microseconds since the epoch; `since` if nothing is reserved."""
-        self.is_open = True
+    # What runs without Reserve.
+
+    def hold(self, amount: int, since: int) -> None:
+        """Count an amount that is held since an instant."""
+        account = self.account
+        if since < account.counts_from:
+            begins = account.begins
+            for slot, within in account.overlaps(max(since, account.oldest), begins):
+                self.used[slot] += amount * within
+                if slot > account.slot - account.days:
+                    self.offset += amount * within
+            self.stops_at = account.stops_at(self.number)
+            since = max(since, begins)
+        self.rate += amount
+        self.offset -= amount * since
+
+    def end(self, amount: int, since: int, at: int) -> None:
+        """Count no longer an amount that was held from an instant to another: it is closed."""
+        self.rate -= amount
+        self.offset += amount * at
+        self.close(amount, since, at)
+
+    def close(self, amount: int, since: int, at: int) -> None:
+        """Add what was held from an instant to another to what is closed."""
+        account = self.account
+        if since >= account.counts_from:
+            self.closed[account.slot] += amount * (at - since)
+            return
+        for slot, within in account.overlaps(max(since, account.oldest), at):
+            self.closed[slot] += amount * within
+
+    # What is reserved.
+
+    def reserve(self, amount: int, begins: int, ends: int) -> None:
+        """Count what an amount uses between two instants; of a negative one: not any longer."""
+        account = self.account
+        if account.counts_from <= begins and ends <= account.ends:  # nearly always
+            self.used[account.slot] += amount * (ends - begins)
+            return
+        for slot, within in account.overlaps(max(begins, account.oldest), ends):
+            self.used[slot] += amount * within
+        self.stops_at = account.stops_at(self.number)
+
+    def settle(self, amount: int, since: int, ends: int, at: int) -> None:
+        """Count what an amount has used that was held until `at`, instead of what was reserved for it."""
+        self.reserve(-amount, since, ends)
+        self.reserve(amount, since, at)
+        self.close(amount, since, at)
 
 
 class _Account:
-    """The account of one Budget. Amounts are lists with an item for each entry of `spec.resources`."""
+    """The account of one Budget. Times are in microseconds."""
+
+    __slots__ = (
+        "_limits", "begins", "counts_from", "created", "days", "ends", "facts", "first", "grace", "history",
+        "is_seeded", "lines", "name", "oldest", "parent", "reserves", "slot", "spec",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        spec: BudgetSpec,
-        history: str,
-        closed: Mapping[int, Sequence[int]],
-        *,
-        is_seeded: bool = True,
-        created: int = 0,
-        books: Mapping[str, _Prices],
+        self, name: str, spec: BudgetSpec, facts: _Facts, history: str, created: int, books: Mapping[str, _Prices]
     ) -> None:
-        """`created`: when the Budget was, in microseconds; 0: it is not known. `books`: PriceBooks by name."""
+        """`created`: when the Budget was; 0: it is not known. `books`: PriceBooks by name."""
         self.name = name
         self.spec = spec
+        self.facts = facts
+        self.parent = spec.parent
         self.history = history
         """What `closed` depends on: scopes, period, and resources."""
         self.created = created
-        self.is_seeded = is_seeded
-        """Whether `closed` has all of the ledger's past."""
+        self.is_seeded = False
+        """Whether the lines have closed all of the ledger's past."""
         self.reserves = spec.enforcement == "Reserve"
         self.grace = _MICROSECONDS * (_GRACE if spec.grace_seconds is None else spec.grace_seconds)
-        """For how long workloads run on when the hours are used up, in microseconds."""
-        self._days = spec.period.days
-        self._lines = [
-            _Line("" if each.price_book else each.name, frozenset(each.flavors), books.get(each.price_book))
-            for each in spec.resources
-        ]
-        only = spec.resources[0]
-        self._only = only.name if len(spec.resources) == 1 and not only.flavors and not only.price_book else ""
-        """The resource, if there is one only, in all flavors."""
-        self._asked: tuple[int, list[int]] = (-1, [])
-        """An instant, and what was used up then."""
-        self.closed: defaultdict[int, list[int]] = defaultdict(self._zeros)
-        """By slot: amount times microseconds of admissions that have ended."""
-        for slot, spent in closed.items():
-            self.closed[slot] = list(spent)
-        self.entries: dict[str, _Entry] = {}
-        """By uid of workloads that hold quota."""
-        self._reserved: defaultdict[int, list[int]] = defaultdict(self._zeros)
-        """By slot, with Reserve: amount times microseconds of `entries`, from their start until their end."""
-        self._rates = self._zeros()
-        """Sums of the amounts of `entries`."""
-        self._offsets = self._zeros()
-        """Sums of amount times start in this slot: at a time t, `entries` have spent rate * t - offset in it."""
-        self._slot = 0
-        self._begins, self._ends = 0, 0
-        """The present slot, with its bounds in microseconds."""
-        self._first = 0
-        """The instant from which usage counts now, in microseconds."""
-        self._oldest = 0
+        """For how long workloads run on when the hours are used up."""
+        self.days = spec.period.days
+        self.lines = [_Line(self, number, books.get(each.price_book)) for number, each in enumerate(spec.resources)]
+        self.slot = 0
+        self.begins, self.ends = 0, 0
+        """The present slot, with its bounds: it counts again as soon as now is not between them."""
+        self.counts_from = _NEVER
+        """What is held since then is in the present slot only; `_NEVER`: a single period is not now."""
+        self.first = 0
+        """The instant from which usage counts now."""
+        self.oldest = 0
         """The instant from which past usage matters: with `carryOver` also that of the period before."""
-        self._carried: list[int] | None = None
-        """What the period before has left, in amount times microseconds; None: not known yet."""
-        self._counts_now = True
-        """Whether the period has begun, and is not over."""
         self._limits: dict[tuple[int, int], int] = {}
-        """Cache of `_limit`."""
-
-    def _zeros(self) -> list[int]:
-        return [0] * len(self._lines)
+        """Cache of `limit`."""
 
     def amounts(self, usage: Iterable[tuple[FlavorResource, int]], since: int) -> list[int]:
         """Return what a usage, held since an instant, has of each resource of the Budget, or costs for an hour."""
-        if name := self._only:  # nearly always
-            total = 0
-            for (_, resource), amount in usage:
-                if resource == name:
-                    total += amount
-            return [total]
-        found = self._zeros()
+        found = [0] * len(self.lines)
         for key, amount in usage:
-            flavor, resource = key
-            for number, line in enumerate(self._lines):
-                if line.flavors and flavor not in line.flavors:
-                    continue
-                if line.prices is not None:
-                    found[number] += line.prices.cost(key, amount, since)
-                elif resource == line.resource:
-                    found[number] += amount
+            for line in self.lines:
+                if line.counts(key):
+                    found[line.number] += line.cost(key, amount, since)
         return found
 
     def run_time(self, max_seconds: int | None, learned: int | None) -> int | None:
@@ -261,153 +300,104 @@ class _Account:
 
     # --- accounts
 
-    def follow(self, now: int) -> None:
-        """Enter the slot of `now`."""
-        if self._begins <= now < self._ends:
-            return
-        self._slot = self.spec.period.slot(now)
-        self._begins, self._ends = self.spec.period.bounds(self._slot)
-        if now < self._begins:  # a single period has not begun yet, or is over
-            self._begins, self._ends = now, self._begins
-        elif now >= self._ends:
-            self._begins, self._ends = self._ends, _NEVER
-        self._first = self.spec.period.bounds(self._slot - self._days + 1)[0]
-        self._counts_now = self.spec.period.first_day is None or self._slot == 0
-        oldest = self._slot - self._days
-        self._carried = None
-        self._oldest = self.spec.period.bounds(oldest)[0] if self.spec.carry_over else self._first
-        for slot in [slot for slot in self.closed if slot < oldest]:
-            del self.closed[slot]
-        self._reserved.clear()
-        self._rates, self._offsets = self._zeros(), self._zeros()
-        for entry in self.entries.values():
-            self._count(entry, 1)
+    def follow(self, before: _Account) -> None:
+        """Take over what another account of the same history knows."""
+        self.is_seeded = before.is_seeded
+        for line, known in zip(self.lines, before.lines, strict=True):
+            line.closed = known.closed
 
-    def _count(self, entry: _Entry, sign: int) -> None:
-        """Add or remove an entry, as far as it is after the beginning of the period that counts."""
-        if self.reserves:
-            for slot, within in self._overlaps(max(entry.since, self._first), entry.ends):
-                total = self._reserved[slot]
-                for number, amount in enumerate(entry.amounts):
-                    total[number] += sign * amount * within
-            return
-        begins = max(entry.since, self._first)
-        for number, amount in enumerate(entry.amounts):
-            self._rates[number] += sign * amount
-            self._offsets[number] += sign * amount * begins
+    def learn(self, closed: Iterable[Mapping[int, int]]) -> None:
+        """Take over what another engine has read from the ledger."""
+        self.is_seeded = True
+        for line, known in zip(self.lines, closed, strict=True):
+            line.closed = defaultdict(int, known)
 
-    def _overlaps(self, begins: int, ends: int) -> Sequence[tuple[int, int]]:
-        """Return the slots between two instants (microseconds), and the microseconds within each."""
-        if self._begins <= begins < ends <= self._ends and self._counts_now:  # nearly always
-            return ((self._slot, ends - begins),)
-        return [*self.spec.period.overlaps(begins, ends, most=_MOST_SLOTS)]
+    def turn(self, now: int) -> None:
+        """Enter the slot of `now`; what runs has to be counted again."""
+        period = self.spec.period
+        self.slot = period.slot(now)
+        self.begins, self.ends = period.bounds(self.slot)
+        self.counts_from = self.begins if period.first_day is None or self.slot == 0 else _NEVER
+        if now < self.begins:  # a single period has not begun yet, or is over
+            self.begins, self.ends = now, self.begins
+        elif now >= self.ends:
+            self.begins, self.ends = self.ends, _NEVER
+        self.first = period.bounds(self.slot - self.days + 1)[0]
+        oldest = self.slot - self.days
+        self.oldest = period.bounds(oldest)[0] if self.spec.carry_over else self.first
+        for line in self.lines:
+            for slot in [slot for slot in line.closed if slot < oldest]:
+                del line.closed[slot]
+            line.recount()
 
-    def hold(self, uid: str, entry: _Entry, now: int) -> None:
-        """Charge a workload from now on."""
-        self.follow(now)
-        self.entries[uid] = entry
-        self._count(entry, 1)
-        if entry.since < now:
-            self._asked = -1, []
-            if entry.since < self._first:
-                self._carried = None
+    def overlaps(self, begins: int, ends: int) -> Iterator[tuple[int, int]]:
+        """Yield the slots between two instants, and the microseconds within each."""
+        return self.spec.period.overlaps(begins, ends, most=_MOST_SLOTS)
 
-    def end(self, uid: str, now: int) -> None:
-        """Stop charging a workload, and correct what was reserved for it."""
-        self.follow(now)
-        entry = self.entries.pop(uid)
-        entry.is_open = False
-        self._count(entry, -1)
-        self.add_past(entry.amounts, entry.since, now)
-
-    def extend(self, entry: _Entry, now: int) -> None:
-        """Reserve more for a workload that holds quota longer than was reserved."""
-        self.follow(now)
-        self._count(entry, -1)
-        entry.ends = now + _EXTENSION
-        self._count(entry, 1)
-
-    def add_past(self, amounts: Sequence[int], begins: int, ends: int) -> None:
-        """Add an admission that has ended, as far as it is in the period that counts, or the one before."""
-        if begins < self._first:
-            self._carried = None
-        for slot, within in self._overlaps(max(begins, self._oldest), ends):
-            spent = self.closed[slot]
-            for number, amount in enumerate(amounts):
-                spent[number] += amount * within
+    @property
+    def counts_now(self) -> bool:
+        """Whether the period has begun, and is not over."""
+        return self.counts_from != _NEVER
 
     # --- questions
 
-    def _limit(self, number: int, slot: int) -> int:
+    def limit(self, number: int, slot: int) -> int:
         """Return the hours of a resource in a slot, in amount times microseconds."""
         limit = self._limits.get((number, slot))
         if limit is None:
             limit = self._limits[number, slot] = self.spec.limit(self.spec.resources[number], slot)
-        return limit + self._carry()[number] if self.spec.carry_over and slot == self._slot else limit
+        return limit + self._carried(number) if self.spec.carry_over and slot == self.slot else limit
 
-    def _carry(self) -> list[int]:
-        """Return what the period before has left of each resource; nothing if there was no Budget then."""
-        if self._carried is None:
-            before = self._slot - 1
-            begins, ends = self.spec.period.bounds(before)
-            self._carried = self._zeros()
-            if self.created < ends:
-                for number, resource in enumerate(self.spec.resources):
-                    held = (each.amounts[number] * max(ends - max(each.since, begins), 0) for each in self._running_on)
-                    spent = (self.closed[before][number] if before in self.closed else 0) + sum(held)
-                    self._carried[number] = max(self.spec.limit(resource, before) - spent, 0)
-        return self._carried
+    def stops_at(self, number: int) -> int:
+        """Return how much of a resource may be used in the present slot before workloads are refused."""
+        if self.spec.action == "Warn" or not self.counts_now:
+            return _UNLIMITED
+        return self.limit(number, self.slot)
 
-    @property
-    def _running_on(self) -> Iterator[_Entry]:
-        """The workloads that hold quota since the period before."""
-        return (each for each in self.entries.values() if each.since < self._first)
+    def _carried(self, number: int) -> int:
+        """Return what the period before has left of a resource; nothing if there was no Budget then."""
+        before = self.slot - 1
+        if self.created >= self.spec.period.bounds(before)[1]:
+            return 0
+        spent = self.lines[number].used.get(before, 0)
+        return max(self.spec.limit(self.spec.resources[number], before) - spent, 0)
 
     def refusal(
-        self,
-        workload: Workload,
-        usage: Mapping[FlavorResource, int],
-        now: int,
-        replaced: _Entry | None,
-        learned: int | None,
+        self, workload: Workload, needed: Sequence[int], now: int, replaced: _Charge | None, learned: int | None
     ) -> tuple[str, int | None] | None:
         """Return why the workload must not be admitted now, and when that may change by time alone (None: never).
 
         `learned`: the microseconds that its like have needed; None: it is not known.
         """
-        if self.spec.action == "Warn":
+        if self.spec.action == "Warn" or not any(needed):
             return None
-        needed = self.amounts(usage.items(), now)
-        if not any(needed):
-            return None
-        self.follow(now)
-        return self._lacking(workload, needed, now, replaced, learned) if self.reserves else self._spent_up(needed, now)
-
-    def _spent_up(self, needed: Sequence[int], now: int) -> tuple[str, int | None] | None:
-        if self._asked[0] != now:  # what starts or ends in this instant changes nothing
-            self._asked = now, self.used_up(now)
-        number = next((number for number in self._asked[1] if needed[number]), None)
-        return None if number is None else (self.is_used_up(number), self._ends)
+        if self.reserves:
+            return self._lacking(workload, needed, now, replaced, learned)
+        number = next((number for number in self.used_up(now) if needed[number]), None)
+        return None if number is None else (self.is_used_up(number), self.ends)
 
     def _lacking(
-        self, workload: Workload, needed: Sequence[int], now: int, replaced: _Entry | None, learned: int | None
+        self, workload: Workload, needed: Sequence[int], now: int, replaced: _Charge | None, learned: int | None
     ) -> tuple[str, int | None] | None:
         run_time = self.run_time(workload.max_seconds, learned)
         if run_time is None:
             message = f"Budget {self.name} reserves hours until the time limit of a workload, and this one has none"
             return f"{message}: set the label sluice.dev/max-exec-time-seconds", None
-        new = self._overlaps(now, now + run_time)
+        new = [*self.overlaps(now, now + run_time)]
         if not new:
             return None
-        freed = {} if replaced is None else dict(self._overlaps(now, replaced.ends))
+        freed: dict[int, int] = {}
+        given = [0] * len(needed)
+        if replaced is not None and self in replaced.ends:
+            freed = dict(self.overlaps(now, replaced.ends[self]))
+            given = self.amounts(replaced.usage, replaced.since)
         for number, amount in enumerate(needed):
             if not amount:
                 continue
-            before = 0 if replaced is None else replaced.amounts[number]
-            more = {slot: amount * within - before * freed.get(slot, 0) for slot, within in new}
-            for slot in range(new[0][0], new[-1][0] + self._days):
-                left = self._limit(number, slot) - self._window(number, slot)
-                if sum(more.get(slot - day, 0) for day in range(self._days)) > left:
+            more = {slot: amount * within - given[number] * freed.get(slot, 0) for slot, within in new}
+            for slot in range(new[0][0], new[-1][0] + self.days):
+                left = self.limit(number, slot) - self.lines[number].window(slot)
+                if sum(more.get(slot - day, 0) for day in range(self.days)) > left:
                     assumed = run_time if workload.max_seconds is None else None
                     message = self._lacks(number, amount * run_time, slot, left, assumed)
                     return message, self._retry(slot, left // amount, now)
@@ -416,8 +406,8 @@ class _Account:
     def _lacks(self, number: int, needed: int, slot: int, left: int, assumed: int | None) -> str:
         """Return the message about a resource of which too little is left in a slot."""
         resource, period = self.spec.resources[number], self.spec.period
-        texts = [resource.text(each) for each in (left, self._limit(number, slot), needed)]
-        later = "" if slot == self._slot or period.last_days else f" in its period from {period.label(slot)}"
+        texts = [resource.text(each) for each in (left, self.limit(number, slot), needed)]
+        later = "" if slot == self.slot or period.last_days else f" in its period from {period.label(slot)}"
         message = f"Budget {self.name} has {texts[0]} of {texts[1]} {resource.unit} left{later}"
         why = "" if assumed is None else f" for an assumed {format_duration(round(assumed / _MICROSECONDS))}"
         return f"{message}, this needs {texts[2]}{why}{self._renewal()}"
@@ -425,8 +415,8 @@ class _Account:
     def _retry(self, slot: int, lasts: int, now: int) -> int:
         """Return when a workload may be admitted for which too little is left; that lasts for `lasts` microseconds."""
         # Near the end of a period most of the workload is in the next one.
-        earlier = self._ends - lasts
-        return earlier if slot == self._slot and earlier > now and self.spec.period.last_days is None else self._ends
+        earlier = self.ends - lasts
+        return earlier if slot == self.slot and earlier > now and self.spec.period.last_days is None else self.ends
 
     def _renewal(self) -> str:
         """Return the end of a message: when hours are given anew. Without a number that changes with time."""
@@ -435,62 +425,92 @@ class _Account:
             return f"; it ends after {period.last_day}"
         if period.last_days is not None:
             return f"; it counts the last {period.last_days} days"
-        return f"; its next period begins on {period.label(self._slot + 1)}"
-
-    def _past(self, number: int) -> int:
-        return self._sum(self.closed, number, self._slot)
-
-    def _running(self, number: int, now: int) -> int:
-        return max(self._rates[number] * now - self._offsets[number], 0)
-
-    def _window(self, number: int, slot: int) -> int:
-        """Return what is spent or reserved in the days that end with a slot, or in that slot."""
-        return self._sum(self.closed, number, slot) + self._sum(self._reserved, number, slot)
-
-    def _sum(self, by_slot: Mapping[int, Sequence[int]], number: int, slot: int) -> int:
-        if self._days == 1:
-            return by_slot[slot][number] if slot in by_slot else 0
-        return sum(by_slot[day][number] for day in range(slot - self._days + 1, slot + 1) if day in by_slot)
+        return f"; its next period begins on {period.label(self.slot + 1)}"
 
     def used_up(self, now: int) -> list[int]:
         """Return the positions of the resources of which the hours are used up."""
-        self.follow(now)
-        if not self._counts_now:
+        if not self.counts_now:
             return []
-        spent = (self._past(number) + self._running(number, now) for number in range(len(self._lines)))
-        return [number for number, each in enumerate(spent) if each >= self._limit(number, self._slot)]
+        return [
+            line.number for line in self.lines if line.offset + line.rate * now >= self.limit(line.number, self.slot)
+        ]
 
     def used_up_at(self, now: int) -> int | None:
         """Return when what runs now will have used up the hours of a resource, in microseconds; None: never."""
         found = []
-        for number in range(len(self._lines)) if self._counts_now else ():
-            if (rate := self._rates[number]) > 0:
-                left = self._limit(number, self._slot) - self._past(number) + self._offsets[number]
-                found.append(max(-(-left // rate), now))
-        return min((at for at in found if at < self._ends), default=None)
+        for line in self.lines if self.counts_now else ():
+            if line.rate > 0:
+                left = self.limit(line.number, self.slot) - line.offset
+                found.append(max(-(-left // line.rate), now))
+        return min((at for at in found if at < self.ends), default=None)
 
     def is_used_up(self, number: int) -> str:
         """Return the message about a resource of which the hours are used up."""
         resource = self.spec.resources[number]
-        given = resource.text(self._limit(number, self._slot))
+        given = resource.text(self.limit(number, self.slot))
         return f"Budget {self.name} has spent its {given} {resource.unit}{self._renewal()}"
 
-    def sums(self, now: int) -> Iterator[Sum]:
-        """Yield what is spent, reserved and left of each resource, at `now`."""
-        self.follow(now)
-        first, counts = self._first, self._counts_now
-        for number, resource in enumerate(self.spec.resources):
-            running = sum(
-                entry.amounts[number] * max(now - max(entry.since, first), 0) for entry in self.entries.values()
-            )
-            spent = self._past(number) + (running if counts else 0)
-            reserved = self._window(number, self._slot) - spent if self.reserves and counts else 0
-            yield Sum(resource, self._limit(number, self._slot), spent, max(reserved, 0))
+    def sums(self, running: Mapping[_Line, int]) -> Iterator[Sum]:
+        """Yield what is spent, reserved and left of each resource; `running`: what workloads that hold quota have used
+        in the days that count."""
+        for line, resource in zip(self.lines, self.spec.resources, strict=True):
+            closed = sum(line.closed.get(slot, 0) for slot in range(self.slot - self.days + 1, self.slot + 1))
+            spent = closed + (running.get(line, 0) if self.counts_now else 0)
+            reserved = line.window(self.slot) - spent if self.reserves and self.counts_now else 0
+            yield Sum(resource, self.limit(line.number, self.slot), spent, max(reserved, 0))
 
     @property
     def bounds(self) -> tuple[int, int]:
         """Start and end of the present period, or of a single one, in microseconds."""
-        return self.spec.period.bounds(self._slot)
+        return self.spec.period.bounds(self.slot)
+
+
+class _Lines(NamedTuple):
+    """The lines that count one resource of one flavor for the workloads of a group."""
+
+    charged: tuple[_Line, ...]
+    """Of Budgets that charge as it goes."""
+    reserved: tuple[_Line, ...]
+    """Of Budgets with Reserve."""
+
+
+class _Group:
+    """The accounts that charge the workloads of one ClusterQueue, namespace, user and groups."""
+
+    __slots__ = ("_lines", "accounts")
+
+    def __init__(self, accounts: Iterable[_Account]) -> None:
+        self.accounts = tuple(accounts)
+        self._lines: dict[FlavorResource, _Lines] = {}
+
+    def lines(self, key: FlavorResource) -> _Lines:
+        """Return the lines that count a resource of a flavor."""
+        found = self._lines.get(key)
+        if found is None:
+            charged: list[_Line] = []
+            reserved: list[_Line] = []
+            for account in self.accounts:
+                for line in account.lines:
+                    if line.counts(key):
+                        (reserved if account.reserves else charged).append(line)
+            found = self._lines[key] = _Lines(tuple(charged), tuple(reserved))
+        return found
+
+
+class _Charge:
+    """A workload that holds quota."""
+
+    __slots__ = ("admitted_at", "cluster_queue", "ends", "group", "since", "usage", "workload")
+
+    def __init__(self, held: Held, group: _Group, since: int) -> None:
+        self.workload = held.workload
+        self.cluster_queue = held.admission.cluster_queue
+        self.usage = held.usage
+        self.group = group
+        self.since = since
+        self.admitted_at = round(held.admitted_at * _MICROSECONDS)
+        self.ends: dict[_Account, int] = {}
+        """Until when usage is reserved, by account with Reserve."""
 
 
 class BudgetAccounts(AdmissionPolicy):
@@ -507,28 +527,37 @@ class BudgetAccounts(AdmissionPolicy):
         """By Budget, when it was, in microseconds."""
         self._cohorts: dict[tuple[str, str], str] = {}
         """(kind, name) of ClusterQueues and Cohorts to their Cohort, if they have one."""
+        self._of_cohorts: set[str] = set()
+        """The Budgets with Cohorts in their scope."""
         self._runs: defaultdict[_Runner, deque[int]] = defaultdict(lambda: deque(maxlen=_LEARNED_FROM[-1]))
         """The last run times in microseconds, while `_learns`."""
         self._learns = False
         """Whether a Budget learns run times."""
         self._learned_from = ""
         """Uid of the last row of the ledger from which a run time was learned."""
-        self._outdated = False
-        """Whether `_accounts` are not those of `_specs`."""
+        self._outdated: set[str] = set()
+        """The Budgets of which the accounts are not those of `_specs`."""
         self._accounts: dict[str, _Account] = {}
-        self._charging: dict[tuple[str, str, str, tuple[str, ...]], tuple[_Account, ...]] = {}
-        """Cache: (ClusterQueue, namespace, user, groups) to the accounts that charge a workload."""
+        self._unseeded: set[str] = set()
+        """The accounts that lack some of the ledger's past."""
+        self._begins, self._ends = 0, 0
+        """While now is between them, in microseconds, all accounts are in their present slots."""
+        self._groups: dict[tuple[str, str, str, tuple[str, ...]], _Group] = {}
+        """Cache, by ClusterQueue, namespace, user and groups."""
         self._queues: dict[str, frozenset[str]] = {}
         """By Budget with Cohorts in its scope: the ClusterQueues in these."""
-        self._scopes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        """Budgets by a list of their scope and an item of it, or ("", "") without lists: only these may match."""
+        self._scopes: defaultdict[str, defaultdict[str, list[_Account]]] = defaultdict(lambda: defaultdict(list))
+        """Accounts by a list of their scope and an item of it, both empty without lists: only these may match."""
+        self._parts: dict[str, set[str]] = {}
+        """By Budget that is the parent of others: these."""
         self._charges: dict[str, _Charge] = {}
         """By uid."""
-        self._told = BudgetsSpent({}, {})
+        self._told: dict[str, tuple[str, Sequence[Mapping[int, int]]]] = {}
+        """What other engines have said that Budgets have spent, of those without an account that knows it."""
         self._since: dict[str, int] = {}
         """By uid of workloads that will be charged: since when the ledger has the amounts that they hold."""
-        self._extensions: list[tuple[int, int, _Account, _Entry]] = []
-        """Heap of (end of what is reserved, number, ...)."""
+        self._extensions: list[tuple[int, int, _Charge, _Account]] = []
+        """Heap of (end of what is reserved, number, ...); some are outdated."""
         self._number = count()
         self._used_up_since: dict[str, int] = {}
         """By Budget with `PreemptAfter`: since when its hours are seen to be used up, in microseconds."""
@@ -553,14 +582,9 @@ class BudgetAccounts(AdmissionPolicy):
                 return
             if not isinstance(event.object, Budget):
                 return
-            spec, now = event.object.spec, self._now()
-            self._specs[event.object.name] = spec
-            self._facts[event.object.name] = _Facts.of(spec)
             created = event.object.metadata.creation_timestamp
             self._created[event.object.name] = 0 if created is None else round(created.timestamp() * _MICROSECONDS)
-            days = spec.period.days + spec.carry_over
-            first = spec.period.bounds(spec.period.slot(now) - days + 1)[0]
-            self.history = max(self.history, (now - first) / _MICROSECONDS, 1.0)
+            self._set_spec(event.object.name, event.object.spec)
         elif isinstance(event, QueueObjectDeleted):
             if event.kind in (ClusterQueue.kind, Cohort.kind):
                 self._move((event.kind, event.name), "")
@@ -568,26 +592,61 @@ class BudgetAccounts(AdmissionPolicy):
             if event.kind == PriceBook.kind:
                 self._set_prices(event.name, None)
                 return
-            if event.kind != Budget.kind or self._specs.pop(event.name, None) is None:
+            if event.kind != Budget.kind or event.name not in self._specs:
                 return
+            self._set_spec(event.name, None)
             self._used_up_since.pop(event.name, None)
         elif isinstance(event, BudgetsSpent):
             self._sync()
-            self._told = event
-            self._since = dict(event.since)
+            self._told |= {
+                name: told for name, told in event.spent.items() if name in self._unseeded or name not in self._accounts
+            }
+            self._outdated |= self._told.keys() & self._unseeded
+            self._since.update(event.since)
             self._used_up_since = {**event.used_up_since, **self._used_up_since}
-            self._runs.clear()
             for runner, times in event.runs.items():
-                self._runs[runner].extend(times)
-            for uid in self._charges.keys() & self._since.keys():
-                self._charges[uid] = self._charges[uid]._replace(since=self._since.pop(uid))
+                if len(times) >= len(self._runs[runner]):  # another Budget may have needed a longer past
+                    self._runs[runner] = deque(times, _LEARNED_FROM[-1])
+            for uid in self._charges.keys() & event.since.keys():
+                charge, since = self._charges[uid], self._since.pop(uid)
+                if charge.since != since:
+                    charge.since = since
+                    self._recount(charge.group.accounts)
         else:
             return
-        self._outdated = True
         self.idle = not self._specs
         if self.idle:
             self._charges.clear()
             self._sync()
+
+    def _set_spec(self, name: str, spec: BudgetSpec | None) -> None:
+        """Note the spec of a Budget; None: it is deleted."""
+        self._outdate(name)
+        if (before := self._specs.get(name)) is not None:
+            self._parts.get(before.parent, set()).discard(name)
+            self._of_cohorts.discard(name)
+        if spec is None:
+            del self._specs[name], self._facts[name]
+            self._told.pop(name, None)
+            return
+        self._specs[name], facts = spec, _Facts.of(spec)
+        self._facts[name] = facts
+        if spec.parent:
+            self._parts.setdefault(spec.parent, set()).add(name)
+        if spec.scope is not None and spec.scope.cohorts:
+            self._of_cohorts.add(name)
+        self._outdate(name)
+        now, days = self._now(), spec.period.days + spec.carry_over
+        first = spec.period.bounds(spec.period.slot(now) - days + 1)[0]
+        self.history = max(self.history, (now - first) / _MICROSECONDS, 1.0)
+
+    def _outdate(self, name: str) -> None:
+        """Note that a Budget has changed, and with it those of which it is a part: they charge what it charges."""
+        seen = set()
+        while name and name not in seen:
+            seen.add(name)
+            self._outdated.add(name)
+            name = self._specs[name].parent if name in self._specs else ""
 
     def _set_prices(self, book: str, prices: _Prices | None) -> None:
         """Note the prices of a PriceBook; None: it is deleted."""
@@ -595,8 +654,7 @@ class BudgetAccounts(AdmissionPolicy):
             self._books.pop(book, None)
         else:
             self._books[book] = prices
-        if any(book in spec.price_books for spec in self._specs.values()):
-            self._outdated = True
+        self._outdated.update(name for name, spec in self._specs.items() if book in spec.price_books)
 
     def _move(self, item: tuple[str, str], cohort: str) -> None:
         """Note the Cohort of a ClusterQueue or Cohort; empty: it has none."""
@@ -605,8 +663,8 @@ class BudgetAccounts(AdmissionPolicy):
         self._cohorts[item] = cohort
         if not cohort:
             del self._cohorts[item]
-        if any(spec.scope is not None and spec.scope.cohorts for spec in self._specs.values()):
-            self._outdated = True
+        for name in self._of_cohorts:
+            self._outdate(name)
 
     def _queues_in(self, cohorts: Collection[str]) -> frozenset[str]:
         """Return the names of the ClusterQueues in Cohorts, and in those below."""
@@ -620,75 +678,104 @@ class BudgetAccounts(AdmissionPolicy):
         )
 
     @property
-    def lacks_history(self) -> bool:
-        """Whether a Budget is new, or charges other workloads than before."""
+    def lacking(self) -> Collection[tuple[str, str]]:
+        """The Budgets that are new, or charge other workloads than before, and what decides what they charge."""
         self._sync()
-        return not all(account.is_seeded for account in self._accounts.values())
+        if not self._unseeded:
+            return ()
+        found: set[tuple[str, str]] = set()
+        needed = {part for each in self._unseeded for part in self._with_parts(each)}
+        for name in needed:
+            found.add((Budget.kind, name))
+            found.update((PriceBook.kind, book) for book in self._specs[name].price_books)
+            if name in self._of_cohorts:
+                found.update(self._cohorts)
+        return found
+
+    def _with_parts(self, name: str) -> list[str]:
+        """Return a Budget, and those that are parts of it, also indirectly."""
+        found, seen = [name], {name}
+        for each in found:  # grows
+            more = self._parts.get(each, set()) - seen
+            found += more
+            seen.update(more)
+        return found
 
     def _sync(self) -> None:
         """Create the accounts of Budgets that have changed; what they have spent is kept where it holds."""
         if not self._outdated:
             return
-        self._outdated = False
-        children: defaultdict[str, list[str]] = defaultdict(list)
-        self._scopes.clear()
+        outdated, self._outdated = self._outdated, set()
         self._learns = any(spec.learn_run_times for spec in self._specs.values())
-        self._queues = {
-            name: self._queues_in(spec.scope.cohorts)
-            for name, spec in self._specs.items()
-            if spec.scope is not None and spec.scope.cohorts
-        }
-        for name, spec in self._specs.items():
-            if spec.parent:
-                children[spec.parent].append(name)
-            for key in self._facts[name].keys:
-                self._scopes[key].append(name)
-        before, now = self._accounts, self._now()
-        self._accounts, self._charging = {}, {}
-        new: set[_Account] = set()
-        closed: Mapping[int, Sequence[int]]
-        for name, spec in self._specs.items():
-            history, created = self._history_of(name, children), self._created[name]
-            known = before.get(name)
-            told = self._told.spent.get(name)
-            is_kept = known is not None and known.history == history
-            if known is not None and is_kept and known.is_seeded and known.spec is spec and known.created == created:
-                self._accounts[name] = known
+        if not self._learns:
+            self._runs.clear()
+        self._queues = {name: self._queues_in(self._scope_of(name).cohorts) for name in self._of_cohorts}
+        for name in outdated:
+            known = self._accounts.get(name)
+            if known is not None:
+                for kind, item in known.facts.keys:
+                    self._scopes[kind][item].remove(known)
+            if (spec := self._specs.get(name)) is None:
+                self._accounts.pop(name, None)
+                self._unseeded.discard(name)
                 continue
-            if known is not None and is_kept and known.is_seeded:
-                closed, is_seeded = known.closed, True
-            elif told is not None and told[0] == history:
-                closed, is_seeded = told[1], True
-            else:
-                closed, is_seeded = known.closed if known is not None and is_kept else {}, False
-            account = _Account(name, spec, history, closed, is_seeded=is_seeded, created=created, books=self._books)
-            account.follow(now)
+            facts = self._facts[name]
+            account = _Account(name, spec, facts, self._history_of(name), self._created[name], self._books)
+            for kind, item in facts.keys:
+                insort(self._scopes[kind][item], account, key=lambda each: each.name)
+            told = self._told.pop(name, None)
+            if known is not None and known.history == account.history:
+                account.follow(known)
+            if told is not None and told[0] == account.history and not account.is_seeded:
+                account.learn(told[1])
             self._accounts[name] = account
-            new.add(account)
+            (self._unseeded.discard if account.is_seeded else self._unseeded.add)(name)
         self._preempting = tuple(each for each in self._accounts.values() if each.spec.action == "PreemptAfter")
-        unknown = {name: told for name, told in self._told.spent.items() if name not in self._specs}
-        self._told = BudgetsSpent(unknown, {})
-        self._extensions = [each for each in self._extensions if self._accounts.get(each[2].name) is each[2]]
-        heapify(self._extensions)
-        for uid, charge in self._charges.items() if new else ():
-            self._hold(uid, charge, now, [each for each in self._charged_by(charge) if each in new])
+        self._groups.clear()
+        accounts = set(self._accounts.values())
+        for charge in self._charges.values():
+            charge.group = self._group_of(charge.workload, charge.cluster_queue)
+            if charge.ends:
+                charge.ends = {account: end for account, end in charge.ends.items() if account in accounts}
+        self._ends = 0
 
-    def _history_of(self, name: str, children: Mapping[str, Sequence[str]]) -> str:
+    def _scope_of(self, name: str) -> BudgetScope:
+        scope = self._specs[name].scope
+        assert scope is not None
+        return scope
+
+    def _history_of(self, name: str) -> str:
         """Return all that decides what a Budget has spent: its period, its resources, and the scopes it charges."""
         facts, books = self._facts[name], ""
         for book in self._specs[name].price_books:
             books += f" {book}={prices.digest if (prices := self._books.get(book)) is not None else None}"
-        if name not in children and name not in self._queues:  # nearly all
+        if name not in self._parts and name not in self._queues:  # nearly all
             return f"{facts.own}{books} {facts.scope}"
-        below, seen = [name], {name}
-        for each in below:  # grows
-            more = [child for child in children.get(each, ()) if child not in seen]
-            below += more
-            seen.update(more)
         scopes = {
-            f"{scope} {sorted(self._queues.get(each, ()))}" for each in below if (scope := self._facts[each].scope)
+            f"{scope} {sorted(self._queues.get(each, ()))}"
+            for each in self._with_parts(name)
+            if (scope := self._facts[each].scope)
         }
         return f"{facts.own}{books} {sorted(scopes)}"
+
+    def _recount(self, accounts: Iterable[_Account]) -> None:
+        """Have accounts counted again before the next question."""
+        for account in accounts:
+            account.ends = self._ends = 0
+
+    def _enter(self, now: int) -> None:
+        """Bring all accounts to their slots of `now`."""
+        if self._outdated:
+            self._sync()
+        if self._begins <= now < self._ends:
+            return
+        turned = {account for account in self._accounts.values() if not account.begins <= now < account.ends}
+        for account in turned:
+            account.turn(now)
+        self._begins = max((account.begins for account in self._accounts.values()), default=now)
+        self._ends = min((account.ends for account in self._accounts.values()), default=_NEVER)
+        for charge in self._charges.values() if turned else ():
+            self._count(charge, turned)
 
     def events(self) -> Iterable[PolicyEvent]:
         """Return what has been spent, and since when workloads hold their quota."""
@@ -696,7 +783,7 @@ class BudgetAccounts(AdmissionPolicy):
         if self.idle:
             return ()
         spent = {
-            name: (account.history, {slot: tuple(sums) for slot, sums in account.closed.items()})
+            name: (account.history, [dict(line.closed) for line in account.lines])
             for name, account in self._accounts.items()
         }
         since = self._since | {uid: charge.since for uid, charge in self._charges.items()}
@@ -705,24 +792,21 @@ class BudgetAccounts(AdmissionPolicy):
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Charge past admissions; those that still hold quota are noted until `charge`."""
-        self._sync()
-        now = self._now()
+        self._enter(self._now())
         for row in admissions:
             if self._learns and row.to_at is not None and not row.resized:
                 self._learn(row)
-            accounts = self._charging_for(row.cluster_queue, row.namespace, row.user, row.groups)
-            if not accounts:
+            group = self._group(row.cluster_queue, row.namespace, row.user, row.groups)
+            if not group.accounts:
                 continue
             begins = round(row.from_at * _MICROSECONDS)
             if row.to_at is None:
                 self._since[row.uid] = begins
                 continue
-            ends = round(row.to_at * _MICROSECONDS)
-            usage = (((row.flavor, row.resource), row.amount),)
-            for account in accounts:
-                account.follow(now)
-                if any(amounts := account.amounts(usage, begins)):
-                    account.add_past(amounts, begins, ends)
+            ends, key = round(row.to_at * _MICROSECONDS), (row.flavor, row.resource)
+            for line in (line for lines in group.lines(key) for line in lines):
+                line.close(line.cost(key, row.amount, begins), begins, max(begins, ends))
+            self._recount(group.accounts)
 
     def _learn(self, row: PastAdmission) -> None:
         """Learn from a row of an admission that has ended; all of its rows say the same, and follow each other."""
@@ -741,30 +825,36 @@ class BudgetAccounts(AdmissionPolicy):
             return None
         return sorted(times)[-(-9 * len(times) // 10) - 1]
 
-    def _charging_for(
-        self, cluster_queue: str, namespace: str, user: str, groups: tuple[str, ...]
-    ) -> tuple[_Account, ...]:
+    def _group_of(self, workload: Workload, cluster_queue: str) -> _Group:
+        return self._group(cluster_queue, workload.namespace, workload.user, workload.groups)
+
+    def _group(self, cluster_queue: str, namespace: str, user: str, groups: tuple[str, ...]) -> _Group:
         """Return the accounts that charge a workload: those whose scope matches, and their parents."""
-        self._sync()
         key = cluster_queue, namespace, user, groups
-        found = self._charging.get(key)
+        found = self._groups.get(key)
         if found is None:
-            names: dict[str, None] = {}
-            near = [("", ""), ("users", user), ("namespaces", namespace), ("clusterQueues", cluster_queue)]
-            near += [("groups", group) for group in groups]
-            for name in (name for each in near for name in self._scopes.get(each, ())):
-                scope = self._specs[name].scope
-                if scope is None or not scope.matches(*key):
+            scopes = self._scopes
+            accounts: dict[_Account, None] = {}
+            near = [*scopes[""][""], *scopes["users"].get(user, ()), *scopes["namespaces"].get(namespace, ())]
+            near += scopes["clusterQueues"].get(cluster_queue, ())
+            for group in groups if scopes["groups"] else ():
+                near += scopes["groups"].get(group, ())
+            for account in near:
+                if not account.facts.is_simple and not self._matches(account, key):
                     continue
-                if scope.cohorts and cluster_queue not in self._queues[name]:
-                    continue
-                while name and name not in names and name in self._accounts:
-                    names[name] = None
-                    name = self._specs[name].parent
-            if len(self._charging) >= _MOST_CACHED:
-                self._charging.clear()
-            found = self._charging[key] = tuple(self._accounts[name] for name in names)
+                charging: _Account | None = account
+                while charging is not None and charging not in accounts:
+                    accounts[charging] = None
+                    charging = self._accounts.get(charging.parent) if charging.parent else None
+            if len(self._groups) >= _MOST_CACHED:
+                self._groups.clear()
+            found = self._groups[key] = _Group(accounts)
         return found
+
+    def _matches(self, account: _Account, key: tuple[str, str, str, tuple[str, ...]]) -> bool:
+        """Whether a workload of this ClusterQueue, namespace, user and groups is in the scope of a Budget."""
+        scope = self._scope_of(account.name)
+        return scope.matches(*key) and (not scope.cohorts or key[0] in self._queues[account.name])
 
     # --- workloads
 
@@ -779,81 +869,125 @@ class BudgetAccounts(AdmissionPolicy):
         del victims  # their hours are spent
         now = self._now()
         self._extend(now)
-        for account in self._charging_for(cluster_queue, workload.namespace, workload.user, workload.groups):
-            replaced = account.entries.get(workload.replaces) if workload.replaces else None
-            found = account.refusal(workload, usage, now, replaced, self._learned(workload))
+        group = self._group_of(workload, cluster_queue)
+        if self._permits(workload, group, usage, now):
+            return None
+        replaced = self._charges.get(workload.replaces) if workload.replaces else None
+        for account in group.accounts:
+            needed = account.amounts(usage.items(), now)
+            found = account.refusal(workload, needed, now, replaced, self._learned(workload))
             if found is not None:
                 message, retry = found
                 return Refusal(BUDGET_EXHAUSTED, message, None if retry is None else retry / _MICROSECONDS)
         return None
 
+    def _permits(self, workload: Workload, group: _Group, usage: Mapping[FlavorResource, int], now: int) -> bool:
+        """Whether no account refuses a workload for certain: nearly always, and quickly."""
+        needed: dict[_Line, int] = {}
+        for key, amount in usage.items():
+            if not amount:
+                continue
+            lines = group.lines(key)
+            for line in lines.charged:
+                if line.offset + line.rate * now >= line.stops_at:
+                    return False
+            for line in lines.reserved:
+                needed[line] = needed.get(line, 0) + line.cost(key, amount, now)
+        for line, amount in needed.items():
+            account, seconds = line.account, workload.max_seconds
+            if seconds is None and ((seconds := account.spec.assumed_seconds) is None or self._learns):
+                return False
+            run_time = seconds * _MICROSECONDS
+            if account.days > 1 or not account.counts_from <= now <= account.ends - run_time:
+                return False
+            if line.used[account.slot] + amount * run_time > line.stops_at:
+                return False
+        return True
+
     def charge(self, held: Held, *, restored: bool) -> None:
         """Charge a workload from now on, or since the ledger has what it holds."""
         workload, now = held.workload, self._now()
         since = self._since.pop(workload.uid, now) if restored else now
-        charge = _Charge(
-            workload, held.admission.cluster_queue, held.usage, since, round(held.admitted_at * _MICROSECONDS)
-        )
-        self._sync()
+        self._enter(now)
+        charge = _Charge(held, self._group_of(workload, held.admission.cluster_queue), since)
         self._charges[workload.uid] = charge
-        self._hold(workload.uid, charge, now, self._charged_by(charge))
+        self._count(charge)
 
-    def _hold(self, uid: str, charge: _Charge, now: int, accounts: Iterable[_Account]) -> None:
-        for account in accounts:
-            if not any(amounts := account.amounts(charge.usage, charge.since)):
-                continue
-            ends = charge.since
-            if account.reserves:
-                run_time = account.run_time(charge.workload.max_seconds, self._learned(charge.workload)) or _EXTENSION
-                ends = max(charge.admitted_at + run_time, charge.since)
-            entry = _Entry(amounts, charge.since, ends)
-            account.hold(uid, entry, now)
-            if account.reserves:
-                heappush(self._extensions, (ends, next(self._number), account, entry))
+    def _count(self, charge: _Charge, accounts: Collection[_Account] | None = None) -> None:
+        """Count what a workload holds in its accounts, or in those of them that are in `accounts`."""
+        since = charge.since
+        for key, amount in charge.usage:
+            lines = charge.group.lines(key)
+            for line in lines.charged:
+                if accounts is None or line.account in accounts:
+                    line.hold(amount if line.prices is None else line.cost(key, amount, since), since)
+            for line in lines.reserved:
+                if accounts is None or line.account in accounts:
+                    ends = charge.ends.get(line.account) or self._reserve(charge, line.account)
+                    line.reserve(line.cost(key, amount, since), since, ends)
+
+    def _reserve(self, charge: _Charge, account: _Account) -> int:
+        """Decide until when usage of a workload is reserved."""
+        run_time = account.run_time(charge.workload.max_seconds, self._learned(charge.workload)) or _EXTENSION
+        ends = charge.ends[account] = max(charge.admitted_at + run_time, charge.since)
+        heappush(self._extensions, (ends, next(self._number), charge, account))
+        return ends
 
     def release(self, held: Held) -> None:
         """Stop charging a workload: it is charged until now."""
-        self._sync()
-        now, uid = self._now(), held.workload.uid
-        charge = self._charges.pop(uid)
-        for account in self._charged_by(charge):
-            if uid in account.entries:
-                account.end(uid, now)
+        now = self._now()
+        self._enter(now)
+        charge = self._charges.pop(held.workload.uid)
+        since = charge.since
+        at = max(now, since)
+        for key, amount in charge.usage:
+            lines = charge.group.lines(key)
+            for line in lines.charged:
+                line.end(amount if line.prices is None else line.cost(key, amount, since), since, at)
+            for line in lines.reserved:
+                line.settle(line.cost(key, amount, since), since, charge.ends[line.account], at)
+        charge.ends.clear()
         if self._learns:
             self._runs[_Runner.of(charge.workload)].append(now - charge.admitted_at)
 
-    def _charged_by(self, charge: _Charge) -> tuple[_Account, ...]:
-        workload = charge.workload
-        return self._charging_for(charge.cluster_queue, workload.namespace, workload.user, workload.groups)
-
     def _extend(self, now: int) -> None:
         """Reserve more for workloads that hold quota longer than was reserved."""
+        self._enter(now)
         while self._extensions and self._extensions[0][0] <= now:
-            _, _, account, entry = heappop(self._extensions)
-            if entry.is_open:
-                account.extend(entry, now)
-                heappush(self._extensions, (entry.ends, next(self._number), account, entry))
+            ends, _, charge, account = heappop(self._extensions)
+            if charge.ends.get(account) != ends:
+                continue
+            later = charge.ends[account] = now + _EXTENSION
+            for key, amount in charge.usage:
+                for line in account.lines:
+                    if line.counts(key):
+                        cost = line.cost(key, amount, charge.since)
+                        line.reserve(-cost, charge.since, ends)
+                        line.reserve(cost, charge.since, later)
+            heappush(self._extensions, (later, next(self._number), charge, account))
 
     def evict(self) -> Iterator[Eviction]:
         """Yield the workloads of Budgets whose hours have been used up for as long as workloads may run on."""
-        self._sync()
         now = self._now()
+        self._enter(now)
         for account in self._preempting:
             used_up = account.used_up(now)
             if not used_up:
                 self._used_up_since.pop(account.name, None)
                 continue
             since = self._used_up_since.setdefault(account.name, now)
-            if now < since + account.grace:
+            if now < since + account.grace or not any(account.lines[number].rate for number in used_up):
                 continue
-            for uid, entry in account.entries.items():
-                number = next((number for number in used_up if entry.amounts[number]), None)
-                if number is not None:
-                    yield Eviction(uid, BUDGET_EXHAUSTED, account.is_used_up(number))
+            for uid, charge in self._charges.items():
+                if account in charge.group.accounts:
+                    amounts = account.amounts(charge.usage, charge.since)
+                    if (number := next((number for number in used_up if amounts[number]), None)) is not None:
+                        yield Eviction(uid, BUDGET_EXHAUSTED, account.is_used_up(number))
 
     def evicts_at(self) -> float | None:
         """Return when hours will be used up, or the time ends for which workloads run on."""
         found, now = [], self._now()
+        self._enter(now)
         for account in self._preempting:
             since = self._used_up_since.get(account.name)
             if since is None:
@@ -870,12 +1004,16 @@ class BudgetAccounts(AdmissionPolicy):
 
     def sums(self) -> Iterator[tuple[str, BudgetSpec, tuple[int, int], list[Sum]]]:
         """Yield each Budget with start and end of its period (microseconds), and what it has of each resource."""
-        self._sync()
         now = self._now()
         self._extend(now)
+        running: defaultdict[_Line, int] = defaultdict(int)
+        for charge in self._charges.values():
+            since = charge.since
+            for key, amount in charge.usage:
+                for line in (line for lines in charge.group.lines(key) for line in lines):
+                    running[line] += line.cost(key, amount, since) * max(now - max(since, line.account.first), 0)
         for name, account in self._accounts.items():
-            sums = list(account.sums(now))
-            yield name, account.spec, account.bounds, sums
+            yield name, account.spec, account.bounds, list(account.sums(running))
 
 
 def _keys(scope: BudgetScope) -> list[tuple[str, str]]:

@@ -130,9 +130,10 @@ class AdmissionPolicy:
     `arrive`, or not to `release` and `leave`."""
 
     @property
-    def lacks_history(self) -> bool:
-        """Whether a queue object has changed so that it needs `history`, as events of an engine that was seeded."""
-        return False
+    def lacking(self) -> Collection[tuple[str, str]]:
+        """Queue objects (kind, name) that have changed so that their past is needed: as events of another engine that
+        has these only, and was seeded."""
+        return ()
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Process the admissions of the last `history` seconds: before any workload, in one or more calls.
