@@ -264,6 +264,10 @@ async def play_month(terminal: Terminal) -> bool:
             await pause
             if terminal.interactive or frame == _FRAMES:
                 terminal.redraw([*_picture(terminal, play.account)])
+    terminal.say()
+    for reason in (BUDGET_EXHAUSTED, RESERVED_FOR_OTHERS):
+        for line in textwrap.wrap(f"`sluice why` of one that waited: {play.account.reasons.get(reason)}", 80):
+            terminal.say(line)
     closing = _close(play.account)
     terminal.close(closing)
     return closing.kept
@@ -288,10 +292,6 @@ def _picture(terminal: Terminal, account: Account) -> Iterator[tuple[str, int]]:
     bar = terminal.bar((("used", "█", round(spent)), ("dim", "░", account.limit)), BUDGET + GRANT)
     text = f"    {spent:,.0f} of {account.limit:,} GPU hours of ml"
     yield f"    {bar}{text}", 44 + len(text)
-    for reason in (BUDGET_EXHAUSTED, RESERVED_FOR_OTHERS):
-        if message := account.reasons.get(reason):
-            for line in textwrap.wrap(f"{reason}: {message}", 76, initial_indent="    ", subsequent_indent="    "):
-                yield terminal.paint("dim", line), len(line)
 
 
 def _cell(average: dict[str, float], depth: float) -> str:
