@@ -301,7 +301,7 @@ class Cycle:
         shapes = [entry.item.shape.limited_to(flavor) for flavor in flavors] or [entry.item.shape]
         found: list[tuple[tuple[bool, Mode], Assignment, list[Target]]] = []
         for shape in (one for each in shapes for one in each.in_order(partial(_load, entry.queue, entry.node))):
-            if only is not None and only.cluster not in ("", shape.cluster):
+            if only is not None and only.cluster != _sent_to(entry, shape):
                 continue
             assignment, targets = self._attempt(entry, shape, search, only)
             found.append(((bool(targets) or assignment.mode is Mode.FIT, assignment.mode), assignment, targets))
@@ -324,7 +324,7 @@ class Cycle:
             replaced=replaced.admission.pod_sets if replaced is not None else (),
             ignore_undeclared=self._policy.ignore_undeclared,
             barred=entry.barred,
-            cluster=shape.cluster if entry.item.shape.clusters else "",
+            cluster=_sent_to(entry, shape),
         )
 
         placer = self._places.placer(entry)
@@ -652,6 +652,11 @@ class Cycle:
         if item.last_park != (reason, message):
             item.last_park = reason, message
             self._result.parked.append(Park(item.workload, reason, message))
+
+
+def _sent_to(entry: Entry, shape: Shape) -> str:
+    """Return the cluster that a workload is dispatched to with this shape of it; empty: it stays in its own."""
+    return "" if shape.cluster == entry.item.shape.cluster else shape.cluster
 
 
 def _load(queue: ClusterQueue, node: Node, shape: Shape) -> float:

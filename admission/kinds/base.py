@@ -312,6 +312,21 @@ class Kind(ABC):
         path, own = self.manager
         return bool(path) and bool(named := paths.value(obj, path)) and named not in own
 
+    def may_stay_gated(self, obj: Object) -> bool:
+        """Whether a gated object can stay so while a copy of it runs elsewhere, without naming another controller.
+
+        It ends, and its own controller leaves the last status alone that Sluice then writes.
+        """
+        return False
+
+    def copied_spec(self, spec: Object) -> Object:
+        """Return a spec without what the API server has added to it for one object; `spec` is not changed."""
+        return spec
+
+    def copied_status(self, status: Mapping[str, Any], copy: Mapping[str, Any] | None) -> Object:
+        """Return the status that an object gets by that of its copy. `copy`: None: there is none, it is suspended."""
+        return dict(copy or {})
+
     def queue_name(self, obj: Object) -> str:
         """Return the LocalQueue that the object names; empty: Sluice does not manage the object."""
         metadata = obj["metadata"]

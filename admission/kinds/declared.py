@@ -133,6 +133,12 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
         """Path of the number of pods at a time, where it must not rise."""
         return self.form.most_pods
 
+    def may_stay_gated(self, obj: Object) -> bool:
+        """Whether its kind ends, and has a field for its controller, and it is gated by its suspend field."""
+        form = self.form
+        is_known = bool(form.managed_by and form.succeeded)
+        return is_known and SuspendField(form.suspend, form.suspend_older).is_closed(obj)
+
     def places(self, obj: Object) -> list[Place]:
         """Return its pod sets. Raises Misconfigured if they cannot be determined, or are too many."""
         by_paths = (place for form in self.form.pod_sets for place in form.places(obj))

@@ -1,8 +1,10 @@
 """Objects that run as a copy in another cluster: the copy, what shows that it is one, and what its object shows of it.
 
-Pure functions. An object is dispatched if the field by which a kind names another controller (`managedBy`) says so: the
-controllers of its own cluster then leave it alone, and Sluice alone writes its status. A copy names its origin by a
-label and an annotation, which others can write, too: only the signature in it tells whether Sluice has made it.
+Pure functions. The object itself must not run. Either the field by which a kind names another controller (`managedBy`)
+says that it is dispatched: the controllers of its own cluster then leave it alone, it is unsuspended while its copy
+runs, and has the status of that. Or it stays gated, an annotation says while its copy runs (`RUNS_IN`), and it gets the
+last status of the copy. A copy names its origin by a label and an annotation, which others can write, too: only the
+signature in it tells whether Sluice has made it.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds.base import DISPATCHED, MANAGED, SUBMITTED_BY
+from admission.kinds.patches import annotated, pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from admission.kinds.base import Kind, Object, Observed
 
@@ -23,11 +26,11 @@ ORIGIN: Final = "sluice.dev/origin"
 """Label of a copy: the uid of the object that it is a copy of."""
 ADMISSION: Final = "sluice.dev/origin-admission"
 """Annotation of a copy: the admission that it was made for, and its signature."""
+RUNS_IN: Final = "sluice.dev/runs-in"
+"""Annotation of a gated object: the cluster in which its copy runs."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _TTL: Final = "ttlSecondsAfterFinished"
 """Field that has a finished object deleted: a copy stays until its outcome is recorded, and ends with its object."""
-_GENERATED: Final = ("controller-uid", "job-name")
-"""Labels, with and without prefix, that the API server gives the pods of each Job."""
 
 
 class Origin(NamedTuple):
@@ -50,14 +53,16 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
     `start`: the JSON patch that would start the object. `api_version`: of the copy. `key`: signs it.
     Raises PatchFailed.
     """
-    started = json_patch(obj, [operation for operation in start if operation["op"] != "test"])
+    started = _patched(obj, start)
+    if kind.observe(started).suspended:  # kinds that are started by two requests
+        started = _patched(started, kind.resume_patch(started))
     metadata, conventions = obj["metadata"], kind.conventions
     own = {*conventions.queue_labels, *conventions.priority_labels, *conventions.time_labels, MANAGED, ORIGIN}
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name not in own}
     annotations = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
-        if name not in (_LAST_APPLIED, SUBMITTED_BY)
+        if name not in (_LAST_APPLIED, SUBMITTED_BY, RUNS_IN)
     }
     namespace, name = metadata["namespace"], metadata["name"]
     annotations[ADMISSION] = f"{origin.attempt}.{_signature(key, kind, namespace, name, origin)}"
@@ -70,15 +75,19 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
             "labels": {**labels, ORIGIN: origin.uid},
             "annotations": annotations,
         },
-        "spec": _without(started["spec"], kind.manager[0][1:]),
+        "spec": _without(kind.copied_spec(started["spec"]), kind.manager[0][1:]),
     }
     spec = copy["spec"]
     for holder in (spec, spec.get("runPolicy")):
         if isinstance(holder, dict):
             holder.pop(_TTL, None)
-    if (kind.group, kind.kind) == ("batch", "Job") and not spec.get("manualSelector"):
-        _remove_generated(spec)
     return copy
+
+
+def _patched(obj: Object, patch: Sequence[Object]) -> Object:
+    """Return an object with a JSON patch applied, whatever that tests."""
+    result: Object = json_patch(obj, [operation for operation in patch if operation["op"] != "test"])
+    return result
 
 
 def _without(value: Any, path: Sequence[str]) -> Any:
@@ -91,16 +100,6 @@ def _without(value: Any, path: Sequence[str]) -> Any:
     elif path[0] in result:
         result[path[0]] = _without(result[path[0]], path[1:])
     return result
-
-
-def _remove_generated(spec: Object) -> None:
-    """Remove the selector of a Job and the labels of its pods, which are those of one uid."""
-    spec.pop("selector", None)
-    template = spec["template"]
-    metadata = template.get("metadata") or {}
-    own = {f"{prefix}{name}" for name in _GENERATED for prefix in ("", "batch.kubernetes.io/")}
-    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name not in own}
-    spec["template"] = {**template, "metadata": {**metadata, "labels": labels}}
 
 
 def _signature(key: str, kind: Kind, namespace: str, name: str, origin: Origin) -> str:
@@ -126,7 +125,7 @@ def origin_of(kind: Kind, obj: Object, key: str) -> Origin | None:
 
 
 def is_dispatched(kind: Kind, obj: Object) -> bool:
-    """Whether an object is run by a copy of it in another cluster."""
+    """Whether an object says by its field that it is run by a copy of it in another cluster."""
     path = kind.manager[0]
     value: Any = obj
     for step in path:
@@ -134,18 +133,39 @@ def is_dispatched(kind: Kind, obj: Object) -> bool:
     return value in DISPATCHED
 
 
+def runs_in(obj: Object) -> str:
+    """Return the cluster in which the copy of a gated object runs; empty: none does."""
+    return str((obj["metadata"].get("annotations") or {}).get(RUNS_IN) or "")
+
+
 def without_status(kind: Kind, obj: Object) -> Object:
     """Return an object as it asks for pods: each copy of a dispatched one begins anew, whatever its status says."""
     return {**obj, "status": {}} if is_dispatched(kind, obj) else obj
 
 
-def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, certain: bool) -> Observed:
-    """Return the state of a dispatched object as that of its copy. Its own status says only whether it has finished.
+def own_state(kind: Kind, obj: Object) -> Observed:
+    """Return the state of an object by its own fields; it is suspended until the second write of its start."""
+    seen = kind.observe(obj)
+    return seen if is_dispatched(kind, obj) else replace(seen, suspended=not runs_in(obj))
 
+
+def is_stray(kind: Kind, obj: Object) -> bool:
+    """Whether others have ungated an object that is to stay gated while its copy runs."""
+    if is_dispatched(kind, obj) or not kind.gate(obj):
+        return False
+    seen = kind.observe(obj)
+    return not seen.suspended and seen.finished is None and not seen.deleting
+
+
+def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, certain: bool) -> Observed:
+    """Return the state of an object that has a copy, or is to get one, as that of its copy.
+
+    Its own status says only whether it has finished, and if it stays gated, whether pods of it are in its own cluster.
     `seen`: as observed by its own fields. `copy`: its copy, as last seen; None: there is none. `certain`: whether that
     is known; if not, it may run.
     """
-    plain = kind.observe(without_status(kind, obj))
+    says_so = is_dispatched(kind, obj)
+    plain = replace(kind.observe(without_status(kind, obj)), is_dispatched=says_so)
     if copy is not None:
         return replace(
             plain,
@@ -155,37 +175,44 @@ def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, 
             counts=copy.counts,
             ready=copy.ready,
             finished=None if copy.finished is None else seen.finished,
-            is_dispatched=True,
         )
     if certain:
-        return replace(plain, active=False, started=False, finished=seen.finished, is_dispatched=True)
-    return replace(plain, suspended=False, active=True, started=True, finished=seen.finished, is_dispatched=True)
+        suspended = plain.suspended and (says_so or not runs_in(obj))
+        active = not says_so and seen.active
+        return replace(plain, suspended=suspended, active=active, started=False, finished=seen.finished)
+    return replace(plain, suspended=False, active=True, started=True, finished=seen.finished)
+
+
+def begin_patch(kind: Kind, obj: Object, cluster: str) -> list[Object]:
+    """Return the JSON patch of an object whose copy has begun to run in a cluster."""
+    if is_dispatched(kind, obj):
+        return kind.resume_patch(obj)
+    return [_same(obj), *annotated(obj, {RUNS_IN: cluster})]
+
+
+def end_patch(kind: Kind, obj: Object) -> list[Object]:
+    """Return the JSON patch of an object whose copy does not run any more: it is gated, and says so."""
+    stop = kind.suspension.stop_patch(obj) if kind.suspension is not None and kind.gate(obj) else []
+    removal = {"op": "remove", "path": pointer("metadata", "annotations", RUNS_IN)}
+    return [_same(obj), *stop, *([removal] if runs_in(obj) else [])]
 
 
 def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:
     """Return the JSON patch of the status of a dispatched object, so that it is that of its copy; empty: it is.
 
-    Without a copy it is that of an object which is suspended.
+    Without a copy it is that of an object which is suspended. One that stays gated gets the last status only.
     """
     status = obj.get("status") or {}
-    is_job = (kind.group, kind.kind) == ("batch", "Job")
-    if copy is not None:
-        wanted = dict(copy.get("status") or {})
-    elif not status.get("startTime") and not status.get("active"):
+    if is_dispatched(kind, obj):
+        if copy is None and not status.get("startTime") and not status.get("active"):
+            return []
+    elif copy is None or kind.observe(copy).finished is None or kind.observe(obj).finished is not None:
         return []
-    else:
-        wanted = {"conditions": [_suspended(status)]} if is_job else {}
-    if is_job:  # the API server accepts no lower numbers than before
-        for name in ("succeeded", "failed"):
-            if most := max(wanted.get(name) or 0, status.get(name) or 0):
-                wanted[name] = most
+    wanted = kind.copied_status(status, None if copy is None else copy.get("status") or {})
     if wanted == status:
         return []
-    tests = [{"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}]
-    return [*tests, {"op": "add", "path": "/status", "value": wanted}]
+    return [_same(obj), {"op": "add", "path": "/status", "value": wanted}]
 
 
-def _suspended(status: Mapping[str, Any]) -> Object:
-    conditions = status.get("conditions") or ()
-    known: Mapping[str, Any] = next((each for each in conditions if each.get("type") == "Suspended"), {})
-    return {**known, "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended"}
+def _same(obj: Object) -> Object:
+    return {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}

@@ -46,6 +46,10 @@ _ENDING = {"suspend": False, "activeDeadlineSeconds": 1}
 
 Its controller obeys nothing else then: it ignores a suspension.
 """
+_GENERATED = frozenset(
+    f"{prefix}{name}" for name in ("controller-uid", "job-name") for prefix in ("", "batch.kubernetes.io/")
+)
+"""Labels that the API server gives the pods of each Job."""
 _GATE = SuspendField(("spec", "suspend"))
 _CHILDREN = "sluice.dev/child-podsets"
 _CHILDREN_TEXT = (
@@ -245,6 +249,28 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
         """Return its only template."""
         return [obj["spec"]["template"]]
 
+    def may_stay_gated(self, obj: Object) -> bool:
+        """Return True."""
+        return True
+
+    def copied_spec(self, spec: Object) -> Object:
+        """Return it without the selector, and without the labels of its pods, which are those of one uid."""
+        if spec.get("manualSelector"):
+            return spec
+        template = spec["template"]
+        metadata = template.get("metadata") or {}
+        labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name not in _GENERATED}
+        rest = {field: value for field, value in spec.items() if field != "selector"}
+        return {**rest, "template": {**template, "metadata": {**metadata, "labels": labels}}}
+
+    def copied_status(self, status: Mapping[str, Any], copy: Mapping[str, Any] | None) -> Object:
+        """Return it with no lower numbers of ended pods than before, which the API server would not accept."""
+        wanted: Object = {"conditions": [_suspended(status)]} if copy is None else dict(copy)
+        for name in ("succeeded", "failed"):
+            if most := max(wanted.get(name) or 0, status.get(name) or 0):
+                wanted[name] = most
+        return wanted
+
 
 def _set_back(new: Mapping[str, Any], old: Mapping[str, Any], field: str) -> Object | None:
     """Return the operation that gives a field of a spec its former value; None if it has that value."""
@@ -265,6 +291,13 @@ def _conditions(status: Mapping[str, Any]) -> tuple[Outcome | None, bool]:
                 texts = (clean(condition.get(field) or "") for field in ("reason", "message"))
                 finished = Outcome(type_ == "Complete", *texts)
     return finished, stopped
+
+
+def _suspended(status: Mapping[str, Any]) -> Object:
+    """Return the condition of a suspended Job."""
+    conditions = status.get("conditions") or ()
+    known: Mapping[str, Any] = next((each for each in conditions if each.get("type") == "Suspended"), {})
+    return {**known, "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended"}
 
 
 def _count(spec: Mapping[str, Any]) -> int:

@@ -16,6 +16,19 @@ def pointer(*keys: str) -> str:
     return "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
 
 
+def annotated(obj: Object, annotations: Mapping[str, str]) -> list[Object]:
+    """Return the operations that add annotations."""
+    has_any = bool(obj["metadata"].get("annotations"))
+    parent = [] if has_any else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+    return [
+        *parent,
+        *(
+            {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
+            for name, value in annotations.items()
+        ),
+    ]
+
+
 def additions(target: Mapping[str, Any], wanted: Mapping[str, Any], path: str) -> Iterator[Object]:
     """Yield the operations that set all members of `wanted` in `target` at `path`; other members stay."""
     for key, value in wanted.items():

@@ -115,6 +115,10 @@ class TrainJobKind(DeclaredKind):
             raise Misconfigured("spec: its JobSet is still as its last start had it; Kubeflow Trainer is to update it")
         return found
 
+    def may_stay_gated(self, obj: Object) -> bool:
+        """Return False: Trainer, up to 2.3, takes its condition Failed away whenever it looks at it."""
+        return False
+
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """Return the faults in labels and annotations; the object alone does not show its pods."""
         return list(self.metadata_faults(obj))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from admission.model import names, sentences
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +133,7 @@ def candidates(
         preferred = next((i for i, term in enumerate(affinity.preferred) if term.matches(name, labels)), MOST_TERMS)
         listed = order.first.index(name) if name in order.first else len(order.first)
         price = cost(name) if order.by == "Cost" else 0.0
-        last = "" if order.by == "Spread" else name
+        last = "" if order.by == "Spread" or name == LOCAL else name  # the hub first
         ranked.append(((name != former, preferred, listed, price, last), name))
     ranked.sort()
     equals = [tuple(name for _, name in each) for _, each in groupby(ranked, key=lambda each: each[0])]

@@ -15,6 +15,7 @@ from admission.store.audit_log import Author
 from admission.store.errors import Conflict
 
 DISPATCH = "sluice.dev/dispatch"
+RUNS_IN = "sluice.dev/runs-in"
 
 
 def dispatched(name, *, managed_by=DISPATCH, **fields):
@@ -109,6 +110,67 @@ async def test_job_runs_as_a_copy_where_there_is_room_and_its_status_comes_back(
     await hub.user.delete("jobs", "team-a", "one")
     await hub.user.delete("jobs", "team-a", "three")
     await none_left(hub, clusters.b)
+
+
+def waits_for_its_copy(cluster):
+    """Whether a Job in the hub is suspended, and says in which cluster its copy runs."""
+    return lambda obj: obj["spec"]["suspend"] and obj["metadata"].get("annotations", {}).get(RUNS_IN) == cluster
+
+
+async def test_job_without_managed_by_stays_suspended_and_gets_the_last_status_of_its_copy(hub, clusters):
+    await hub.submit(job("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    assert RUNS_IN not in copy["metadata"]["annotations"]
+    await hub.job("one", waits_for_its_copy("b"))
+    await hub.end()
+    await hub.user.patch("jobs", "team-a", "one", {"spec": {"suspend": False}})
+    await hub.start(join=clusters.join)
+    await hub.job("one", lambda obj: waits_for_its_copy("b")(obj) and obj["metadata"]["generation"] == 3)
+    assert not any(pod["status"].get("phase") == "Running" for pod in hub.user.list("pods"))
+    await state(hub, "Active", "b")
+
+    await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
+    again = await clusters.b.job("one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
+    assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in await hub.history("one")
+    await hub.order("one", held=True)
+    await hub.record("one", "pending", reason="OnHold")
+    assert names(clusters.b) == set()
+    await hub.job("one", lambda obj: RUNS_IN not in obj["metadata"].get("annotations", {}))
+    await hub.order("one", held=False)
+    await hub.job("one", waits_for_its_copy("b"))
+
+    await clusters.b.job("one", runs)
+    for pod in clusters.b.user.list("pods"):
+        status = {"status": {"phase": "Succeeded"}}
+        await clusters.b.user.patch("pods", "team-a", pod["metadata"]["name"], status, subresource="status")
+    done = await hub.job("one", is_done)
+    copy = await clusters.b.job("one", is_done)
+    assert copy["metadata"]["uid"] != again["metadata"]["uid"]
+    assert done["spec"]["suspend"]
+    assert {key: done["status"][key] for key in ("succeeded", "startTime", "completionTime")} == {
+        key: copy["status"][key] for key in ("succeeded", "startTime", "completionTime")
+    }
+    assert (await hub.record("one", "finished")).outcome == "Succeeded"
+    await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+    await none_left(hub, clusters.b)
+
+
+async def test_job_without_managed_by_runs_in_the_hub_first_and_elsewhere_if_that_is_full(hub, clusters):
+    await hub.submit(job("one", cpu="3"))
+    never = await hub.record("one", "pending", reason="ExceedsMaxQuota")
+    assert never.message.startswith("In b: Needs 3 CPU")
+    await hub.apply(in_clusters("here", "local"), queue(**{"in-b": "1", "here": "3"}))
+    await hub.job("one", runs)
+    await hub.submit(job("two", cpu="1"))
+    await hub.job("two", waits_for_its_copy("b"))
+    assert (await hub.record("one", "admitted")).admission.cluster == ""
+    assert (await hub.record("two", "admitted")).admission.cluster == "b"
+    at_home = job("three", cpu="1")
+    at_home["metadata"]["annotations"] = {"sluice.dev/cluster-affinity": '{"required": {"clusters": ["local"]}}'}
+    await hub.submit(at_home)
+    await hub.record("three", "pending", reason="WaitingForQuota")
+    await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+    await hub.job("three", runs)
 
 
 async def test_preempted_job_leaves_its_cluster_and_runs_elsewhere_later(hub, clusters):

@@ -27,6 +27,7 @@ from trainer import TRAIN_JOB, trainer
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
 from admission.kinds import all_kinds, parse_form
+from admission.kinds.dispatched import is_dispatched, runs_in
 
 KUEUES = "kueue.x-k8s.io/multikueue"
 """The only value beside their own that the operators of Kubeflow and Ray accept."""
@@ -55,9 +56,15 @@ OWN = {**TRAINING_RUN_FORM, "managedBy": {"path": "spec.controller.managedBy", "
 """Description of a user-defined kind with a field for its controller."""
 
 
+STAYING = ("rayjob", "jobset", "appwrapper-v1beta2", "pytorchjob-v1")
+"""Manifests that are also tried without the field: one of each operator's family."""
+
+
 @pytest.mark.costly
-@pytest.mark.parametrize("name", NAMES)
-async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "by_field"), [*((name, True) for name in NAMES), *((name, False) for name in STAYING)]
+)
+async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name, by_field):
     obj = document(name)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     wrapped = wrapped_in(obj)
@@ -65,7 +72,8 @@ async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name
     def kinds():
         return all_kinds(frameworks=("batch/job", kind.form.name, *wrapped))
 
-    stored = through_the_webhook(managed_elsewhere(kind, with_lasting_pods(kind, obj)), kind)
+    obj = with_lasting_pods(kind, obj)
+    stored = through_the_webhook(managed_elsewhere(kind, obj) if by_field else obj, kind)
     await live_as_a_copy(world, tmp_path, kind, stored, kinds=kinds, wrapped=wrapped, amounts=total(name))
 
 
@@ -120,9 +128,11 @@ async def live_as_a_copy(world, tmp_path, kind, stored, *, kinds, amounts, wrapp
             for one in wrapped:
                 await stack.enter_async_context(served(sandbox, all_kinds(frameworks=(one,)).gated[0]))
             await stack.enter_async_context(served(sandbox, kind, version=version))
-        queue = queue_of(amounts)
+        queue, nodes = queue_of(amounts), flavor()
         queue["spec"]["dispatch"] = {}
-        await world.apply(flavor(), queue, local_queue("user-queue"), cluster("b"))
+        await world.apply(
+            {**nodes, "spec": {**nodes["spec"], "clusters": ["b"]}}, queue, local_queue("user-queue"), cluster("b")
+        )
 
         def join(cluster):
             return Connection(Client.from_kubeconfig(there.kubeconfig), kinds(), None)
@@ -134,15 +144,20 @@ async def live_as_a_copy(world, tmp_path, kind, stored, *, kinds, amounts, wrapp
         copy = await until(there.user, kind.plural, key, lambda each: kind.observe(each).ready)
         assert kind.manager[0][-1] not in str(copy["spec"])
         assert (await world.record(key, "admitted")).admission.cluster == "b"
-        shown = await until(user, kind.plural, key, lambda each: kind.observe(each).ready)
-        assert not kind.observe(shown).suspended
+        if is_dispatched(kind, stored):
+            shown = await until(user, kind.plural, key, lambda each: kind.observe(each).ready)
+            assert not kind.observe(shown).suspended
+        else:
+            shown = await until(user, kind.plural, key, lambda each: runs_in(each) == "b")
+            assert kind.observe(shown).suspended
         assert user.list("pods") == []
 
         await world.order(key, held=True)
         await world.record(key, "pending", reason="OnHold")
         assert there.user.get(kind.plural, "team-a", key) is None
         assert there.user.list("pods") == []
-        assert user.get(kind.plural, "team-a", key)["spec"] == created["spec"]
+        back = user.get(kind.plural, "team-a", key)
+        assert (back["spec"], runs_in(back)) == (created["spec"], "")
         await world.order(key, held=False)
         again = await until(there.user, kind.plural, key, lambda each: kind.observe(each).ready)
 

@@ -344,10 +344,12 @@ async def test_uninstall_applies_requested_replicas_and_removes_notes_of_running
     item = {"generictemplate": {**job("inner"), "apiVersion": "batch/v1", "kind": "Job"}}
     wrapper = {"resources": {"GenericItems": [item]}}
     started = {"sluice.dev/pod-group-role": "r", "sluice.dev/pod-group-uid": "u"}
+    elsewhere = {**job("a")["spec"], "suspend": True}
     for plural, version, kind, spec, noted in (
         ("rayclusters", "ray.io/v1", "RayCluster", ray, asks),
         ("appwrappers", "mcad.ibm.com/v1beta1", "AppWrapper", wrapper, {"sluice.dev/dispatch": "true"}),
         ("pods", "v1", "Pod", pod["spec"], started),
+        ("jobs", "batch/v1", "Job", elsewhere, {"sluice.dev/runs-in": "b"}),
     ):
         metadata = {"name": "a", "annotations": {**ours, **noted, **mine}, "labels": {"sluice.dev/managed": "true"}}
         body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
@@ -358,6 +360,8 @@ async def test_uninstall_applies_requested_replicas_and_removes_notes_of_running
         metadata = admin.get(plural, "default", "a")["metadata"]
         assert (metadata["annotations"], metadata.get("labels") or {}) == (mine, {})
     assert admin.get("rayclusters", "default", "a")["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+    sent = admin.get("jobs", "default", "a")
+    assert (sent["spec"]["suspend"], sent["metadata"]["annotations"]) == (True, mine)  # its copy runs elsewhere
     code, output = await sluice("uninstall", "--restore", "--yes")
     assert (code, output.splitlines()) == (
         0,

@@ -20,7 +20,7 @@ from admission.cli.errors import CommandError
 from admission.cli.output.pod_logs import ClusterPods, DispatchedPods, LogOptions, PodLogs
 from admission.cli.serve.signals import until_signal
 from admission.cluster.errors import NotFound
-from admission.kinds.dispatched import is_dispatched
+from admission.kinds.dispatched import is_dispatched, runs_in
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ async def has_finished(client: Client, found: JobFound) -> bool:
 def _found(kind: Kind, obj: Object) -> JobFound:
     observed = kind.observe(obj)
     pods = sum(max(count.wanted, count.left or 0) for count in observed.counts)
-    return JobFound(kind, observed.namespace, observed.name, observed.uid, pods, is_dispatched(kind, obj))
+    is_elsewhere = is_dispatched(kind, obj) or bool(runs_in(obj))
+    return JobFound(kind, observed.namespace, observed.name, observed.uid, pods, is_elsewhere)
 
 
 async def _why_no_pods(connection: ApiConnection, found: JobFound) -> str:

@@ -27,6 +27,7 @@ from admission.kinds import all_kinds, scaling
 from admission.kinds.added_labels import ADDED_LABELS, added_labels
 from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY, SUBMITTER_GROUPS
 from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.dispatched import RUNS_IN, runs_in
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy
 from admission.kinds.patches import pointer
@@ -54,6 +55,7 @@ _GATES: Final = (
 """Types of webhooks and policies, in the order of their deletion: a binding before its policy."""
 _ANNOTATIONS: Final = (
     SUBMITTED_BY, SUBMITTER_GROUPS, START_WITH_OWNER, SCALE_REQUEST, DISPATCH, ROLE, STARTED_WITH, ADDED_LABELS,
+    RUNS_IN,
 )  # fmt: skip
 """Annotations that Sluice sets on objects of users."""
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
@@ -303,7 +305,9 @@ def _read(path: str, kind: Kind, obj: Object, original: Object) -> MarkedObject:
         request = dict.fromkeys(scaling.scale_request(obj), UNLIMITED)
         scale_up = [] if kind.scaling is None else kind.scaling.scale_patch(obj, request)
         # The items of an MCAD AppWrapper are created by Sluice or MCAD only: unsuspended it would not run.
-        waits = observed.suspended and observed.finished is None and not (holds_items(kind) and is_legacy(obj))
+        # Beside a copy that runs elsewhere it would run twice.
+        is_kept = (holds_items(kind) and is_legacy(obj)) or bool(runs_in(obj))
+        waits = observed.suspended and observed.finished is None and not is_kept
         return MarkedObject(
             path,
             kind,

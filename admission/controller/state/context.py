@@ -7,7 +7,7 @@ of these objects and they rarely change, so they are cached whole. The queue obj
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -281,19 +281,22 @@ def read(
         if is_dispatched(seen.kind, obj):
             obj = without_status(seen.kind, obj)
         pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
+        is_sent = _is_sent(context, seen, obj, moved_to or seen.queue, pod_sets)
         pod_sets = context.devices.charged(pod_sets, seen.namespace)
         pod_sets = pod_sets if former is None else with_learned(pod_sets, former.pod_sets)
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
         max_seconds = context.max_seconds(max_seconds, seen.namespace, moved_to or seen.queue)
-        if is_dispatched(seen.kind, obj):
+        if is_sent:
             source = known or former
             since = seen.created if source is None else source.since
-            cluster_queue = _dispatching(context, seen.namespace, moved_to or seen.queue)
+            cluster_queue = context.cluster_queue(seen.namespace, moved_to or seen.queue)
             found = context.destinations.find(
                 cluster_queue, obj["metadata"].get("annotations") or {}, pod_sets, barred,
-                former=sent_to, since=since, now=now,
+                former=sent_to, since=since, now=now, or_here=not is_dispatched(seen.kind, obj),
             )  # fmt: skip
             closed = _closed(found, barred)
+            if found.clusters == ((LOCAL,),):
+                found = replace(found, clusters=())
     except Misconfigured as error:
         fault = str(error)
     is_placed = known is not None and (known.clusters, known.passed_over) == (found.clusters, found.passed_over)
@@ -330,13 +333,22 @@ def _closed(found: Found, barred: Mapping[str, tuple[float, str]]) -> str:
     return sentences.no_destination([message for _, message in barred.values()])
 
 
-def _dispatching(context: Context, namespace: str, queue: str) -> str:
-    """Return the ClusterQueue that dispatches a workload. Raises Misconfigured if it cannot be as it is."""
-    if context.cluster != LOCAL:
-        raise Misconfigured(sentences.dispatched_from(LOCAL))
-    if context.dispatch_rule(namespace, queue) is None:
-        raise Misconfigured(sentences.not_dispatching(queue))
-    return context.cluster_queue(namespace, queue)
+def _is_sent(context: Context, seen: Observed, obj: Object, queue: str, pod_sets: tuple[PodSet, ...]) -> bool:
+    """Whether a workload may be dispatched. Raises Misconfigured if it says that it is, but cannot be.
+
+    One that does not say so may, if its copy would have the pods that it asks for: it would begin anew.
+    """
+    is_dispatching = context.destinations.any and context.dispatch_rule(seen.namespace, queue) is not None
+    if is_dispatched(seen.kind, obj):
+        if context.cluster != LOCAL:
+            raise Misconfigured(sentences.dispatched_from(LOCAL))
+        if not is_dispatching:
+            raise Misconfigured(sentences.not_dispatching(queue))
+        return True
+    if not (is_dispatching and context.cluster == LOCAL and seen.kind.may_stay_gated(obj)):
+        return False
+    anew: Object = {**obj, "status": {}}
+    return seen.kind.pod_sets(anew, context.of_namespace(seen.namespace)) == pod_sets
 
 
 def _matches(

@@ -13,6 +13,7 @@ from admission.model import sentences
 from admission.model.cluster_order import ClusterAffinity, ClusterOrder, candidates, open_at
 from admission.model.errors import Misconfigured
 from admission.model.queues import Cluster, ClusterQueue, PriceBook
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,8 +95,7 @@ class Destinations:
         spec = self._queues.get(cluster_queue)
         if spec is None or spec.dispatch is None:
             return None
-        groups = spec.resource_groups if spec.dispatch.order == "Cost" else ()
-        return spec.dispatch, tuple(quotas.name for group in groups for quotas in group.flavors)
+        return spec.dispatch, tuple(quotas.name for group in spec.resource_groups for quotas in group.flavors)
 
     def find(
         self,
@@ -107,16 +107,19 @@ class Destinations:
         former: str,
         since: float,
         now: float,
+        or_here: bool = False,
     ) -> Found:
         """Return where a workload of a ClusterQueue that dispatches may run.
 
         `barred`: clusters that it is not dispatched to now, with the messages why. `former`: where it ran before;
-        empty: nowhere. `since`, `now`: Unix time (s). Raises Misconfigured for a wrong annotation.
+        empty: nowhere. `since`, `now`: Unix time (s). `or_here`: it may run in the hub as well. Raises Misconfigured
+        for a wrong annotation.
         """
         spec = self._queues[cluster_queue]
         dispatch = spec.dispatch
         assert dispatch is not None, cluster_queue
-        names = [name for name in self.open if name not in barred]
+        here = [LOCAL] if or_here and self._flavors_in(spec, LOCAL) else []
+        names = [*here, *(name for name in self.open if name not in barred)]
         text = annotations.get(CLUSTER_AFFINITY, "")
         is_plain = dispatch.order == "Name" and not (dispatch.clusters or dispatch.spillover_after_seconds)
         if is_plain and not text and not former:

@@ -154,7 +154,7 @@ class Tracked:
     def update_object(self, seen: Observed, obj: Object) -> None:
         """Process a newer version of the object."""
         before, self.seen, self.raw = self.seen, seen, packed(obj)
-        if seen.is_dispatched or seen.kind.ends_by_deletion:
+        if self.runs_elsewhere or seen.kind.ends_by_deletion:
             self.unsettled = False  # its copy is deleted after its pods; a gated object of such a kind has never run
         elif not seen.suspended:
             self.unsettled = seen.stopped or not seen.started or not seen.kind.reports_pods
@@ -170,6 +170,13 @@ class Tracked:
     @property
     def holds_quota(self) -> bool:
         return self.record.state in (State.ADMITTED, State.EVICTING)
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether a copy in another cluster runs in its place, or is to run as soon as it is admitted."""
+        if self.seen is not None and self.seen.is_dispatched:
+            return True
+        return self.record.admission is not None and bool(self.record.admission.cluster)
 
     @property
     def came_late(self) -> bool:

@@ -419,7 +419,8 @@ class Children:
             record, seen, owner = tracked.record, tracked.seen, tracked.object
             if owner is None or seen is None:
                 return None, ChildVerdict.WAIT if record.state is State.EVICTING else ChildVerdict.UNKNOWN
-            runs = record.state is State.ADMITTED and not record.checks_pending and not seen.suspended
+            is_here = not (record.checks_pending or seen.suspended or tracked.runs_elsewhere)
+            runs = record.state is State.ADMITTED and is_here
             return owner, ChildVerdict.RUN if runs else ChildVerdict.WAIT
         if (above := self._children.get(uid)) is not None:
             owner = above.object

@@ -21,6 +21,8 @@ taken effect.
 | evicting  | none            | unsuspended | SUSPEND  | it is queued again as it was                             |
 | evicting  | none            | suspended   | REPORT   | if its status shows pods; then its quota is released     |
 | any       | there           | is deleted  | DELETE   |                                                          |
+
+An object that stays gated (see `kinds.dispatched`) counts as unsuspended as long as it says where its copy runs.
 """
 
 from __future__ import annotations

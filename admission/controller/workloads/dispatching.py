@@ -22,7 +22,18 @@ from admission.controller.workloads.observed import DELETED
 from admission.controller.workloads.plan import Write, reference
 from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, StartImpossible
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
-from admission.kinds.dispatched import Origin, attempt_of, copy_of, observed, status_patch, without_status
+from admission.kinds.dispatched import (
+    Origin,
+    attempt_of,
+    begin_patch,
+    copy_of,
+    end_patch,
+    is_stray,
+    observed,
+    own_state,
+    status_patch,
+    without_status,
+)
 from admission.kinds.needs import needs_of
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
@@ -192,7 +203,10 @@ class Dispatching:
         if tracked.uid in self._unsure and target is not None:
             self._read(tracked, kind, target)
             return
-        own = kind.observe(obj)
+        if is_stray(kind, obj):
+            self._end(tracked, kind, obj)
+            return
+        own = own_state(kind, obj)
         copy, certain = self._copy(tracked, kind)
         patch = status_patch(kind, obj, None if copy is None else copy.object)
         reported = "" if copy is None else copy.version, own.resource_version
@@ -211,11 +225,11 @@ class Dispatching:
                 self._create(tracked, kind, obj, target)
             case CopyStep.DELETE if target is not None and copy is not None:
                 self._delete(tracked.uid, target, copy)
-            case CopyStep.RESUME:
-                self._sender.send(Step.START, Write(reference(tracked.record.workload), kind.resume_patch(obj)))
-            case CopyStep.SUSPEND if kind.suspension is not None:
-                stop = kind.suspension.stop_patch(obj)
-                self._sender.send(Step.STOP, Write(reference(tracked.record.workload), stop))
+            case CopyStep.RESUME if target is not None:
+                begin = begin_patch(kind, obj, target.name)
+                self._sender.send(Step.START, Write(reference(tracked.record.workload), begin))
+            case CopyStep.SUSPEND:
+                self._end(tracked, kind, obj)
             case CopyStep.REPORT:
                 self._reported[tracked.uid] = reported
                 self._sender.send(Step.WAIT, Write(reference(tracked.record.workload), patch, "status"))
@@ -223,6 +237,9 @@ class Dispatching:
                 self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
             case _:
                 pass
+
+    def _end(self, tracked: Tracked, kind: Kind, obj: Object) -> None:
+        self._sender.send(Step.STOP, Write(reference(tracked.record.workload), end_patch(kind, obj)))
 
     def _create(self, tracked: Tracked, kind: Kind, obj: Object, target: DispatchTarget) -> None:
         record = tracked.record

@@ -15,7 +15,7 @@ from admission.controller.workloads.scaling import reserved_scale_up
 from admission.controller.workloads.triggers import EditedBeforeStart, StartImpossible
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
-from admission.kinds.patches import pointer
+from admission.kinds.patches import annotated, pointer
 from admission.model.errors import Misconfigured
 from admission.model.topology import DomainCount
 from admission.store.records import State
@@ -148,7 +148,7 @@ def started_pod(
         _in_domain(each, domains.get(member.uid)) for each in record.admission.pod_sets if each.name == member.role
     )
     body, _ = kind.start_patch(pod, replace(record.admission, pod_sets=own), flavors, tracked.updates)
-    noted = _annotated(pod, {ROLE: member.role, STARTED_WITH: tracked.uid})
+    noted = annotated(pod, {ROLE: member.role, STARTED_WITH: tracked.uid})
     return Write(target, [*body, *noted])
 
 
@@ -182,22 +182,9 @@ def stopped_child(seen: Observed, obj: Object) -> list[Object]:
     Its controller has started it once, and may not do so again: the annotation has Sluice start it later.
     """
     stop = [] if seen.kind.suspension is None else seen.kind.suspension.stop_patch(obj)
-    return [*stop, *_annotated(obj, {START_WITH_OWNER: "true"})]
+    return [*stop, *annotated(obj, {START_WITH_OWNER: "true"})]
 
 
 def starts_with_owner(obj: Object) -> bool:
     """Whether a child was suspended by `stopped_child`."""
     return START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
-
-
-def _annotated(obj: Object, annotations: Mapping[str, str]) -> list[Object]:
-    """Return the operations that add annotations."""
-    has_any = bool(obj["metadata"].get("annotations"))
-    parent = [] if has_any else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
-    return [
-        *parent,
-        *(
-            {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
-            for name, value in annotations.items()
-        ),
-    ]

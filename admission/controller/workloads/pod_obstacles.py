@@ -89,7 +89,7 @@ class PodObstacles:
         known, self._polls = self._polls, {}
         for tracked in self._readiness.unready():
             since = tracked.record.cleared_at
-            if since is None or (tracked.seen is not None and tracked.seen.is_dispatched):
+            if since is None or tracked.runs_elsewhere:
                 continue
             due, interval = known.get(tracked.uid, (since + FIRST_POLL, FIRST_POLL))
             if due <= now:

@@ -72,10 +72,11 @@ class Reconciler:
     def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object that is not part of another workload (see `Children`)."""
         seen = kind.observe(obj)
-        if self.dispatching is not None and is_dispatched(kind, obj):
-            seen = self.dispatching.observe(kind, obj, seen)
         registry = self.state.registry
         tracked = registry.get(seen.uid)
+        is_elsewhere = is_dispatched(kind, obj) if tracked is None else tracked.runs_elsewhere
+        if self.dispatching is not None and is_elsewhere:
+            seen = self.dispatching.observe(kind, obj, seen)
         if tracked is not None:
             if tracked.seen is None or not is_older(seen.resource_version, tracked.seen.resource_version):
                 self.handle(tracked, ObjectSeen(seen, obj))
@@ -134,7 +135,7 @@ class Reconciler:
     def _measure(self, tracked: Tracked, *, finished: bool) -> None:
         """Have the requests of its first pods read after each start, unless that was long ago: of Jobs, of samples."""
         seen, record = tracked.seen, tracked.record
-        if seen is None or seen.is_dispatched or seen.kind.pods_label not in (WORKLOAD_UID, POD_OWNER):
+        if seen is None or tracked.runs_elsewhere or seen.kind.pods_label not in (WORKLOAD_UID, POD_OWNER):
             return
         began = record.cleared_at
         if finished or record.state is not State.ADMITTED or began is None or record.admission is None:

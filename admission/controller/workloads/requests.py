@@ -110,7 +110,7 @@ class Requests:
     def _send(self, tracked: Tracked, seen: Observed, step: Step) -> None:
         if step is Step.RELEASE:
             self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
-        elif seen.is_dispatched and self._dispatching is not None:
+        elif tracked.runs_elsewhere and self._dispatching is not None:
             self._dispatching.send(tracked)
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
@@ -154,8 +154,9 @@ class Requests:
             tracked.in_sync, tracked.start_patch = message.result["metadata"].get("generation") or 0, None
         self._state.dirty[message.uid] = None
         if (kind := self._kinds.of(tracked.record.workload)) is not None:
-            if message.step is Step.START and not kind.observe(message.result).suspended:
-                self._record_admitted(tracked)  # some kinds are started by two requests
+            runs = tracked.runs_elsewhere or not kind.observe(message.result).suspended
+            if message.step is Step.START and runs:  # some kinds are started by two requests
+                self._record_admitted(tracked)
                 for note in kind.remarks(message.result):
                     regarding = reference(tracked.record.workload)
                     self._events.record(regarding, reason="Admitted", action="Admit", note=note, warning=True)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 _GROUP: Final = "kueue.x-k8s.io"
 _CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 _MEANS: Final = (
-    "spec.dispatch: its Jobs run in the clusters of its flavors, tried by name, if their spec.managedBy says so; "
-    "Kueue's webhook has set that field, Sluice's does not. Quotas of the clusters' own queues are not imported"
+    "spec.dispatch: its Jobs run in the clusters of its flavors, tried by name; without spec.managedBy, which Kueue's "
+    "webhook has set and Sluice's does not, they stay suspended in the hub, and show the last status of their copy. "
+    "Quotas of the clusters' own queues are not imported"
 )
 _UNNAMED: Final = "is also used without MultiKueue, or with other clusters: say in spec.clusters where its nodes are"
 
