@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ports import free_port
-from serve_processes import NODE, QUEUES, all_complete, job, leader_and_follower, serving
+from serve_processes import NODE, QUEUES, all_complete, job, leader_and_follower, serving, until_job
 
+from admission.kinds.base import SUBMITTED_BY
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
@@ -52,9 +53,11 @@ async def queues(store: Store) -> Store:
     return store
 
 
-async def submit(sandbox: Sandbox, names: list[str]) -> None:
+async def submit(sandbox: Sandbox, names: list[str], *, seconds: int = 30) -> None:
+    """Create Jobs as the gate would have recorded them for alice."""
     for name in names:
-        body = job(name)
+        body = job(name, seconds=seconds)
+        body["metadata"]["annotations"] = {SUBMITTED_BY: "alice"}
         body["spec"]["suspend"] = True
         await sandbox.local("alice").create("jobs", "default", body)
 
@@ -92,16 +95,27 @@ async def test_killed_leader_is_replaced_without_a_new_list_of_jobs(sandbox, que
 
 @pytest.mark.costly
 async def test_killed_leader_is_replaced_behind_pgbouncer(sandbox, queues, tmp_path, database_url, postgresql):
+    """A limit of what a user may run holds meanwhile: the next leader counts what the killed one has admitted."""
+    metadata, spec = {"name": "alice"}, {"users": ["alice"], "running": 2}
+    limit = {"apiVersion": "sluice.dev/v1", "kind": "UserLimit", "metadata": metadata, "spec": spec}
+    await queues.queues.create(parse_manifest(limit), author=Author("test"))
     with running_pgbouncer(postgresql) as port:
         pooled = database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
         async with serving(tmp_path, pooled, *SHORT) as first, serving(tmp_path, pooled, *SHORT) as second:
             await asyncio.gather(first.until_ready(), second.until_ready())
             leader, follower = await leader_and_follower(first, second)
-            await submit(sandbox, [f"j{number}" for number in range(12)])
+            await submit(sandbox, ["long-0", "long-1"], seconds=1200)  # they run on while nobody leads
+            await submit(sandbox, [f"j{number}" for number in range(10)])
+            for name in ("long-0", "long-1"):
+                await until_job(sandbox, name, lambda obj: not obj["spec"]["suspend"])
             leader.send(signal.SIGKILL)
+            await submit(sandbox, ["while-nobody-leads"])
             await follower.until("leading")
-            await all_complete(sandbox.local("admin"), 12)
-            await each_ran_once(sandbox, queues, 12)
+            await all_complete(sandbox.local("admin"), 13)
+            await each_ran_once(sandbox, queues, 13)
+    rows = [row async for piece in queues.past_admissions(since=0.0) for row in piece if row.user == "alice"]
+    assert len(rows) == 13
+    assert max(sum(row.from_at <= one.from_at < row.to_at for row in rows) for one in rows) == 2  # of 4 by quota
 
 
 @pytest.mark.long
