@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from itertools import pairwise
 from math import inf
@@ -343,34 +342,6 @@ def test_without_budgets_the_policy_takes_no_part():
     assert world.engine.lacks_history
     world.engine.observe(QueueObjectDeleted("Budget", "", "ml"), now=world.now)
     assert not world.engine._registry.policies.active
-
-
-def calls(engine: Engine) -> int:
-    """Return the number of function calls for the way of some workloads through an engine."""
-    world = World(cluster_queue("a", 9), local_queue("a"), engine=engine)
-    world.engine.settle(world.now)
-    found = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal found
-        found += event == "call"
-
-    sys.setprofile(count)
-    try:
-        world.submit(*(workload(f"w{number}", "a", created=number) for number in range(20)))
-        world.engine.settle(world.now)
-        for number in range(5):
-            world.gone(f"w{number}")
-        world.engine.settle(world.now)
-        world.engine.wake_at()
-    finally:
-        sys.setprofile(None)
-    return found
-
-
-def test_without_budgets_the_way_of_a_workload_does_the_same_calls():
-    calls(Engine())  # what is computed once
-    assert calls(new_engine()) == calls(Engine()) > 100
 
 
 def test_a_year_of_run_time_costs_no_more_than_a_bounded_number_of_periods():
