@@ -86,7 +86,9 @@ class Leader:
         self.dispatching: Dispatching | None = None
         """The workloads that run as copies elsewhere; None: this cluster is not the hub."""
         if watches.context.cluster == LOCAL:
-            self.dispatching = Dispatching(self.state, sender, inbox, targets=shared.targets, exists=watches.may_have)
+            self.dispatching = Dispatching(
+                self.state, sender, inbox, client, targets=shared.targets, exists=watches.may_have
+            )
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation, self.dispatching)
         if self.dispatching is not None:
             self.dispatching.begin(self.reconciler)

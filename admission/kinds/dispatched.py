@@ -18,7 +18,7 @@ from admission.kinds.base import DISPATCHED, MANAGED, SUBMITTED_BY
 from admission.kinds.patches import annotated, pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from admission.kinds.base import Kind, Object, Observed
 
@@ -31,6 +31,8 @@ RUNS_IN: Final = "sluice.dev/runs-in"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _TTL: Final = "ttlSecondsAfterFinished"
 """Field that has a finished object deleted: a copy stays until its outcome is recorded, and ends with its object."""
+_CONTENT: Final = ("type", "data", "binaryData")
+"""Fields of a ConfigMap or Secret that are copied along. It may be changed later, so `immutable` is not."""
 
 
 class Origin(NamedTuple):
@@ -65,7 +67,7 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
         if name not in (_LAST_APPLIED, SUBMITTED_BY, RUNS_IN)
     }
     namespace, name = metadata["namespace"], metadata["name"]
-    annotations[ADMISSION] = f"{origin.attempt}.{_signature(key, kind, namespace, name, origin)}"
+    annotations[ADMISSION] = _signed(key, (kind.group, kind.kind), namespace, name, origin)
     copy: Object = {
         "apiVersion": api_version,
         "kind": kind.kind,
@@ -102,9 +104,58 @@ def _without(value: Any, path: Sequence[str]) -> Any:
     return result
 
 
-def _signature(key: str, kind: Kind, namespace: str, name: str, origin: Origin) -> str:
-    text = "\n".join((kind.group, kind.kind, namespace, name, origin.uid, str(origin.attempt)))
-    return hmac.digest(key.encode(), text.encode(), "sha256").hex()
+def along_of(kind: str, source: Object, owner: Mapping[str, str], key: str) -> Object:
+    """Return the copy of a ConfigMap or Secret to be created beside the copy that needs it, its `owner`.
+
+    Of the source it has the content only: labels and annotations may mean something in the other cluster.
+    """
+    metadata = source["metadata"]
+    namespace, name, origin = metadata["namespace"], metadata["name"], Origin(metadata["uid"], 0)
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {ORIGIN: origin.uid},
+            "annotations": {ADMISSION: _signed(key, ("", kind), namespace, name, origin)},
+            "ownerReferences": [dict(owner)],
+        },
+        **{field: source[field] for field in _CONTENT if source.get(field)},
+    }
+
+
+def along_patch(present: Object, wanted: Object) -> list[Object]:
+    """Return the JSON patch after which an object that was copied along has the wanted content and owner, too."""
+    metadata, to = present["metadata"], wanted["metadata"]
+    references: list[Object] = list(metadata.get("ownerReferences") or ())
+    known = {reference["uid"] for reference in references}
+    references += [reference for reference in to["ownerReferences"] if reference["uid"] not in known]
+    values: Object = {f"/{field}": wanted.get(field) for field in _CONTENT if field != "type"}
+    before: Object = {f"/{field}": present.get(field) for field in _CONTENT if field != "type"}
+    for path in ("labels", "annotations"):
+        values[f"/metadata/{path}"] = {**(metadata.get(path) or {}), **to[path]}
+        before[f"/metadata/{path}"] = metadata.get(path)
+    values["/metadata/ownerReferences"] = references
+    before["/metadata/ownerReferences"] = metadata.get("ownerReferences")
+    changed = [
+        {"op": "remove", "path": path} if value is None else {"op": "add", "path": path, "value": value}
+        for path, value in values.items()
+        if (value or None) != (before[path] or None)
+    ]
+    unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
+    return [_same(present), unchanged, *changed] if changed else []
+
+
+def is_along(kind: str, obj: Object, key: str) -> bool:
+    """Whether Sluice has made a ConfigMap or Secret by `along_of`, whatever its labels say."""
+    return _origin(("", kind), obj, key) is not None
+
+
+def _signed(key: str, kind: tuple[str, str], namespace: str, name: str, origin: Origin) -> str:
+    """Return the value of the annotation `ADMISSION`. `kind`: API group and kind."""
+    text = "\n".join((*kind, namespace, name, origin.uid, str(origin.attempt)))
+    return f"{origin.attempt}.{hmac.digest(key.encode(), text.encode(), 'sha256').hex()}"
 
 
 def origin_of(kind: Kind, obj: Object, key: str) -> Origin | None:
@@ -112,16 +163,21 @@ def origin_of(kind: Kind, obj: Object, key: str) -> Origin | None:
 
     `key`: with which copies in its cluster are signed.
     """
+    return _origin((kind.group, kind.kind), obj, key)
+
+
+def _origin(kind: tuple[str, str], obj: Object, key: str) -> Origin | None:
     metadata = obj["metadata"]
     uid = (metadata.get("labels") or {}).get(ORIGIN)
     if not uid or not key:
         return None
-    number, _, signature = str((metadata.get("annotations") or {}).get(ADMISSION) or "").partition(".")
+    signed = str((metadata.get("annotations") or {}).get(ADMISSION) or "")
+    number = signed.partition(".")[0]
     if not (number.isascii() and number.isdecimal() and len(number) < 20):
         return None
     origin = Origin(str(uid), int(number))
-    expected = _signature(key, kind, metadata.get("namespace") or "", metadata["name"], origin)
-    return origin if hmac.compare_digest(expected.encode(), signature.encode()) else None
+    expected = _signed(key, kind, metadata.get("namespace") or "", metadata["name"], origin)
+    return origin if hmac.compare_digest(expected.encode(), signed.encode()) else None
 
 
 def is_dispatched(kind: Kind, obj: Object) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.kinds import paths
 from admission.kinds.common import NOTHING
+from admission.model.names import is_dns_subdomain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from admission.kinds.base import Kind, Object
+    from admission.model.queues import CopyAlong
 
 MOST: Final = 256
 """Most objects that are looked for: those beyond are regarded as there."""
@@ -22,6 +25,10 @@ _SOURCES: Final = (("configMapRef", CONFIG_MAP), ("secretRef", SECRET))
 _KEYS: Final = (("configMapKeyRef", CONFIG_MAP), ("secretKeyRef", SECRET))
 _OWN_SECRET: Final = ("secretRef", "nodePublishSecretRef")
 """Fields of volume sources, beside `secret`, that name a Secret of the namespace."""
+
+
+NEVER_COPIED: Final = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token")
+"""Types of Secrets that are credentials of their own cluster."""
 
 
 class Need(NamedTuple):
@@ -45,6 +52,16 @@ def needs_of(kind: Kind, obj: Object) -> tuple[Need, ...]:
         inside = component.get("template") or NOTHING
         found.pop(Need(str(inside.get("kind")), str((inside.get("metadata") or NOTHING).get("name"))), None)
     return tuple(found)[:MOST]
+
+
+def copied_along(needs: Iterable[Need], rule: CopyAlong) -> tuple[Need, ...]:
+    """Return those of the needs that are copied along."""
+    patterns = {CONFIG_MAP: rule.config_maps, SECRET: rule.secrets}
+    return tuple(
+        need
+        for need in needs
+        if is_dns_subdomain(need.name) and any(fnmatchcase(need.name, each) for each in patterns.get(need.kind, ()))
+    )
 
 
 def _of_pod(spec: Mapping[str, Any]) -> Iterator[Need]:

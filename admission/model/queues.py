@@ -249,6 +249,22 @@ class ConcurrentAdmissionPolicy(Model):
 _MOST_VARIANTS = 16
 
 
+_PATTERN = r"[a-z0-9.*-]{1,253}"
+Patterns = Annotated[
+    tuple[Annotated[str, Field(pattern=f"^{_PATTERN}$", min_length=1, max_length=253)], ...], Field(max_length=64)
+]
+"""Names of objects, in which each `*` stands for any characters."""
+
+
+class CopyAlong(Model):
+    """Objects of a workload's namespace that are copied to the cluster in which it runs, if its pods name them."""
+
+    config_maps: Patterns = ()
+    """Names of ConfigMaps, in which each `*` stands for any characters."""
+    secrets: Patterns = ()
+    """The same of Secrets. Tokens of service accounts are never copied."""
+
+
 class Dispatch(Model):
     """Workloads may run in other clusters than that of their object: Sluice creates copies of them there."""
 
@@ -261,6 +277,8 @@ class Dispatch(Model):
     spillover_after_seconds: Annotated[int, Field(strict=True, ge=0, le=31_536_000)] = 0
     """Seconds for which a workload must have waited before a second cluster is tried, too, and as many more before a
     third is; 0: all are tried at once."""
+    copy_along: CopyAlong = CopyAlong()
+    """What is copied to the cluster in which a workload runs; not given: nothing."""
 
     @model_validator(mode="after")
     def _has_prices_for_cost(self) -> Self:

@@ -229,6 +229,11 @@ def lacks(cluster: str, namespace: str, needs: Sequence[str]) -> str:
     return f"The cluster {cluster} lacks what its pods need: {listed(needs)}. Create it {where}."
 
 
+def not_copied(need: str, cause: str) -> str:
+    """An object that is to be copied along cannot be; `need`: `Secret token`."""
+    return f"{need} cannot be copied along: {cause.rstrip('.')}"
+
+
 def name_taken(cluster: str, kind: str) -> str:
     """Another object has the name of the copy."""
     return f"The cluster {cluster} has another {kind} of its name, which Sluice has not created there."

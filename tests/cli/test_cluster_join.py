@@ -97,10 +97,15 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
         },
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     ]
+    assert "sluice-copy-along-target" not in {each["metadata"]["name"] for each in documents}
     assert own(b, *MADE, *GATES) == before
 
-    joined = await sluice("cluster", "join", "b", *there, config)
+    joined = await sluice("cluster", "join", "b", *there, config, "--copy-along")
     assert joined.exit_code == 0, (joined.stdout, joined.stderr)
+    along = b.local("admin").get("clusterroles", "", "sluice-copy-along-target")
+    assert along["rules"] == [
+        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get", "create", "patch"]}
+    ]
     for line in ("b: namespace/sluice-system created", "b: clusterrole/sluice-controller created", "cluster/b created"):
         assert line in joined.stdout
     assert joined.stdout.splitlines()[-2:] == ["b is Active", "b: its gate is registered"]

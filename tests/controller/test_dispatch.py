@@ -310,6 +310,93 @@ async def test_name_that_no_object_can_have_reads_nothing(hub, clusters):
         assert other.user.list("jobs") == []
 
 
+def created(owner, kind, name):
+    """An object as the user of a cluster creates it, or finds it."""
+    return owner.user.get(f"{kind.lower()}s", "team-a", name)
+
+
+VOLUMES = ({"configMap": {"name": "settings"}}, {"secret": {"secretName": "token"}})
+
+
+async def test_what_the_queue_allows_is_copied_along_and_goes_with_the_copies(hub, clusters):
+    await hub.apply(ordered(copyAlong={"configMaps": ["set*"], "secrets": ["token"]}))
+    settings = {"metadata": {"name": "settings", "labels": {"meaning": "here"}}, "data": {"a": "1", "b": "2"}}
+    await hub.user.create("configmaps", "team-a", settings)
+    token = {"metadata": {"name": "token"}, "type": "example.com/x", "data": {"t": "czNjcmV0"}, "immutable": True}
+    await hub.user.create("secrets", "team-a", token)
+    await hub.submit(needing("one", *VOLUMES))
+    one = await clusters.b.job("one", runs)
+    copied, secret = created(clusters.b, "ConfigMap", "settings"), created(clusters.b, "Secret", "token")
+    assert copied["data"] == {"a": "1", "b": "2"}
+    assert set(copied["metadata"]["labels"]) == {"sluice.dev/origin"}
+    assert [each["uid"] for each in copied["metadata"]["ownerReferences"]] == [one["metadata"]["uid"]]
+    assert (secret["type"], secret["data"], secret.get("immutable")) == ("example.com/x", {"t": "czNjcmV0"}, None)
+    assert clusters.b.sandbox.requests["PATCH", "jobs", "sluice"] == 1
+
+    await hub.user.patch("configmaps", "team-a", "settings", {"data": {"a": "3", "b": None}})
+    assert created(clusters.b, "ConfigMap", "settings")["data"] == {"a": "1", "b": "2"}  # as the running pods found it
+    await hub.submit(needing("two", *VOLUMES))
+    two = await clusters.b.job("two", runs)
+    shared = created(clusters.b, "ConfigMap", "settings")
+    assert shared["data"] == {"a": "3"}
+    owners = [each["uid"] for each in shared["metadata"]["ownerReferences"]]
+    assert owners == [one["metadata"]["uid"], two["metadata"]["uid"]]
+
+    for name in ("one", "two"):
+        await hub.user.delete("jobs", "team-a", name, propagation="Background")
+    await none_left(hub, clusters.b)
+
+    async def are_gone():
+        found = [*clusters.b.user.list("configmaps"), *clusters.b.user.list("secrets")]
+        return not {each["metadata"]["name"] for each in found} & {"settings", "token"}
+
+    await hub.eventually(are_gone)
+
+
+async def test_what_others_have_there_is_neither_overwritten_nor_owned(hub, clusters):
+    await hub.apply(ordered(copyAlong={"configMaps": ["*"], "secrets": ["*"]}))
+    for name, owner in (("hub", hub), ("theirs", clusters.b)):
+        await owner.user.create("configmaps", "team-a", {"metadata": {"name": "settings"}, "data": {"of": name}})
+        await owner.user.create("secrets", "team-a", {"metadata": {"name": "token"}, "data": {"of": "eA=="}})
+    await hub.submit(needing("one", *VOLUMES))
+    await clusters.b.job("one", runs)
+    theirs = created(clusters.b, "ConfigMap", "settings")
+    assert theirs["data"] == {"of": "theirs"}
+    assert "ownerReferences" not in theirs["metadata"]
+    assert "ownerReferences" not in created(clusters.b, "Secret", "token")["metadata"]
+
+
+async def test_what_cannot_be_copied_along_is_named_and_no_pod_starts(hub, clusters):
+    await hub.apply(ordered(copyAlong={"secrets": ["*"]}))
+    account = {"name": "sa", "annotations": {"kubernetes.io/service-account.name": "default"}}
+    await hub.user.create("secrets", "team-a", {"metadata": account, "type": "kubernetes.io/service-account-token"})
+    await hub.submit(needing("one", {"secret": {"secretName": "sa"}}))
+    waiting = await hub.record("one", "pending", reason="ClusterUnavailable")
+    assert "Secret sa cannot be copied along: it is a credential of the hub." in waiting.message
+    await hub.submit(needing("two", {"secret": {"secretName": "nowhere"}}))
+    waiting = await hub.record("two", "pending", reason="ClusterUnavailable")
+    assert "Secret nowhere cannot be copied along: it exists neither there nor in the hub." in waiting.message
+    for other in (clusters.b, clusters.c):
+        await none_left(hub, other)
+        assert "sa" not in {each["metadata"]["name"] for each in other.user.list("secrets")}
+        assert other.sandbox.requests["PATCH", "jobs", "sluice"] == 0
+
+
+async def test_end_of_sluice_before_all_is_copied_along_starts_no_pod_without_it(hub, clusters):
+    await hub.apply(ordered(copyAlong={"configMaps": ["settings"]}))
+    await hub.user.create("configmaps", "team-a", {"metadata": {"name": "settings"}, "data": {"a": "1"}})
+    failing = {"match": {"verb": "create", "resource": "configmaps"}, "do": "error", "code": 500}
+    clusters.b.sandbox.faults.install({"rules": [failing]})
+    await hub.submit(needing("one", VOLUMES[0]))
+    copy = await clusters.b.job("one", lambda obj: obj["spec"]["suspend"])
+    await hub.end()
+    clusters.b.mend()
+    await hub.start(join=clusters.join)
+    again = await clusters.b.job("one", runs)
+    assert again["metadata"]["uid"] == copy["metadata"]["uid"]
+    assert created(clusters.b, "ConfigMap", "settings")["data"] == {"a": "1"}
+
+
 async def test_object_of_the_same_name_is_left_alone(hub, clusters):
     await clusters.b.submit(job("one", queue=None, suspend=False))
     theirs = await clusters.b.job("one", runs)

@@ -79,10 +79,10 @@ class CopyAnswered:
     cluster: str
     """The cluster of the copy."""
     verb: str
-    """`create`, `get`, `delete`, or `look` for what it needs, which has no result."""
+    """`create`, `get`, `delete`, `look` (for what it needs; no result), or `complete` (copy that along, start it)."""
     result: dict[str, Any] | ClusterError
     copy: str = ""
-    """Uid of the copy that is to be deleted."""
+    """Uid of the copy that is to be deleted or completed."""
 
 
 @dataclass(frozen=True, slots=True)

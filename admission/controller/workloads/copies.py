@@ -12,6 +12,7 @@ taken effect.
 | any       | not known       | any         | nothing  | its cluster does not answer: it may run there            |
 | admitted  | none            | suspended   | CREATE   | its quota is committed, so it may run                    |
 | admitted  | none            | unsuspended | VANISHED | it was started: others have deleted the copy             |
+| admitted  | suspended by us | any         | COMPLETE | what is copied along comes before its pods               |
 | admitted  | there           | suspended   | RESUME   | the second write of its start                            |
 | admitted  | there           | unsuspended | REPORT   | if the status of the copy is another one                 |
 | evicting  | unfinished      | any         | DELETE   | its quota is to be released, when the copy is gone       |
@@ -138,6 +139,8 @@ class CopyStep(Enum):
     """Create the copy, already started."""
     DELETE = auto()
     """Delete the copy, after its pods."""
+    COMPLETE = auto()
+    """Copy along what it needs, and unsuspend the copy."""
     RESUME = auto()
     """Unsuspend the object."""
     SUSPEND = auto()
@@ -156,10 +159,11 @@ def due(
     differs: bool,
     certain: bool,
     checks_pending: bool = False,
+    completed: bool = False,
 ) -> CopyStep:
     """Return what is due. `own`: the object by its own fields, `differs`: its status is not that of its copy.
 
-    `certain`: whether it is known that there is no other copy.
+    `certain`: whether it is known that there is no other copy. `completed`: whether the copy was unsuspended.
     """
     if copy is None and not certain:
         return CopyStep.NOTHING
@@ -171,6 +175,8 @@ def due(
     if state is State.ADMITTED and not checks_pending and not is_over:
         if copy is None:
             return CopyStep.CREATE if own.suspended else CopyStep.VANISHED
+        if copy.suspended and not completed:
+            return CopyStep.COMPLETE
         if own.suspended:
             return CopyStep.RESUME
         return CopyStep.REPORT if differs else CopyStep.NOTHING

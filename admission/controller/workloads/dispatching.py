@@ -13,11 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from admission.apimachinery.errors import PatchFailed
+from admission.apimachinery.patches import json_patch
 from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
-from admission.cluster.writer import Creation, Deletion
+from admission.cluster.writer import Creation, Deletion, Patch
+from admission.controller.state.faults import cause
 from admission.controller.state.inbox import CopyAnswered, Recheck
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.copies import CopyStep, due
+from admission.controller.workloads.needed import Lacking
 from admission.controller.workloads.observed import DELETED
 from admission.controller.workloads.plan import Write, reference
 from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, StartImpossible
@@ -34,7 +37,7 @@ from admission.kinds.dispatched import (
     status_patch,
     without_status,
 )
-from admission.kinds.needs import needs_of
+from admission.kinds.needs import copied_along, needs_of
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.text import clean
@@ -114,17 +117,19 @@ class Dispatching:
         state: LeaderState,
         sender: Sender,
         inbox: Inbox,
+        client: Client,
         *,
         targets: Callable[[], Mapping[str, DispatchTarget]],
         exists: Callable[[Kind, str, str], bool],
     ) -> None:
-        """`targets`: returns the clusters other than the hub, by name.
+        """`client`: of the hub. `targets`: returns the clusters other than the hub, by name.
 
         `exists`: whether an object of a kind, key (`namespace/name`) and uid may exist in the hub.
         """
         self._state = state
         self._sender = sender
         self._inbox = inbox
+        self._client = client
         self._targets = targets
         self._exists = exists
         self._reconciler: Reconciler
@@ -134,6 +139,8 @@ class Dispatching:
         """Uids of workloads whose copy may exist, as the answer to its creation did not arrive."""
         self._reported: dict[str, tuple[str, str]] = {}
         """By uid, the version of the copy whose status was last written, and that of the object before."""
+        self._completed: dict[str, str] = {}
+        """By uid, the copy that was seen unsuspended: others who suspend it again are left alone."""
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
 
@@ -208,6 +215,8 @@ class Dispatching:
             return
         own = own_state(kind, obj)
         copy, certain = self._copy(tracked, kind)
+        if copy is not None and not copy.seen.suspended:
+            self._completed[tracked.uid] = copy.uid
         patch = status_patch(kind, obj, None if copy is None else copy.object)
         reported = "" if copy is None else copy.version, own.resource_version
         step = due(
@@ -217,6 +226,7 @@ class Dispatching:
             differs=bool(patch) and self._reported.get(tracked.uid) != reported,
             certain=certain,
             checks_pending=tracked.record.checks_pending,
+            completed=copy is not None and self._completed.get(tracked.uid) == copy.uid,
         )
         if step not in (CopyStep.NOTHING, CopyStep.VANISHED):
             log.debug("%s: %s", tracked.record.workload.key, step.name)
@@ -225,6 +235,8 @@ class Dispatching:
                 self._create(tracked, kind, obj, target)
             case CopyStep.DELETE if target is not None and copy is not None:
                 self._delete(tracked.uid, target, copy)
+            case CopyStep.COMPLETE if target is not None and copy is not None:
+                self._complete(tracked, kind, target, copy)
             case CopyStep.RESUME if target is not None:
                 begin = begin_patch(kind, obj, target.name)
                 self._sender.send(Step.START, Write(reference(tracked.record.workload), begin))
@@ -260,6 +272,9 @@ class Dispatching:
             self._handle(tracked, StartImpossible(kind.observe(obj).generation, str(error)))
             return
         workload = record.workload
+        if along := self._along(tracked, needs):
+            copy = json_patch(copy, kind.gate(copy))  # until they are there
+            needs = tuple(need for need in needs if need not in along)
         missing = target.needed.missing(workload.namespace, needs)
         if missing is None:
             self._look(tracked, needs, target)
@@ -294,6 +309,39 @@ class Dispatching:
 
         self._sender.run(read())
 
+    def _along(self, tracked: Tracked, needs: tuple[Need, ...]) -> tuple[Need, ...]:
+        """Return what is copied along for a workload."""
+        rule = self._reconciler.environment.context.dispatch_rule("", tracked.record.cluster_queue)
+        return () if rule is None else copied_along(needs, rule[0].copy_along)
+
+    def _complete(self, tracked: Tracked, kind: Kind, target: DispatchTarget, copy: Copy) -> None:
+        """Copy along what the pods of a suspended copy need, then unsuspend it."""
+        workload, obj = tracked.record.workload, copy.object
+        there = target.kinds.get(kind.group, kind.kind) or kind
+        path = target.kinds.path(there, workload.namespace, workload.name)
+        owner = {
+            "apiVersion": target.kinds.api_version(there),
+            "kind": kind.kind,
+            "name": workload.name,
+            "uid": copy.uid,
+        }
+        self._under_way.add(tracked.uid)
+
+        async def complete() -> None:
+            try:
+                along = self._along(tracked, needs_of(kind, obj))
+                await target.needed.provide(
+                    self._client, target.writer, workload.namespace, along, owner, target.copies.key
+                )
+                result: Object | ClusterError = await target.writer.request(Patch(path, kind.resume_patch(obj)))
+            except ClusterError as error:
+                result = error
+            except Exception as error:  # noqa: BLE001  a cluster that answers absurdly must not hold the workload for ever
+                result = ClusterError(f"cannot copy along what it needs: {cause(error)}")
+            self._answer(tracked.uid, target.name, "complete", copy.uid, result)
+
+        self._sender.run(complete())
+
     def _look(self, tracked: Tracked, needs: tuple[Need, ...], target: DispatchTarget) -> None:
         """Look for what the copy of a workload needs, so that it can be created after that."""
         uid, namespace = tracked.uid, tracked.record.workload.namespace
@@ -316,7 +364,7 @@ class Dispatching:
             self._inbox.put(Recheck(uid))
             return
         kind = target.kinds.get(tracked.seen.kind.group, tracked.seen.kind.kind)
-        if isinstance(result, NotFound) and message.verb in ("get", "delete"):
+        if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete"):
             self._unsure.discard(uid)
             target.copies.remove(message.copy)
         elif isinstance(result, AlreadyExists) and message.verb == "create":
@@ -324,6 +372,8 @@ class Dispatching:
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
             self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
+        elif isinstance(result, Lacking):
+            self._refused(tracked, target.name, str(result))
         elif isinstance(result, ClusterError):
             log.warning("cannot %s the copy of %s in %s: %s", message.verb, tracked.record.workload.key,
                         target.name, result)  # fmt: skip
@@ -331,7 +381,7 @@ class Dispatching:
                 self._unsure.add(uid)
             self._sender.pause(uid, random.uniform(0.5, 1.0) * _PAUSE)
             return
-        elif message.verb in ("create", "get") and kind is not None:
+        elif message.verb in ("create", "get", "complete") and kind is not None:
             self._unsure.discard(uid)
             if not target.copies.put(kind, result) and message.verb == "get":
                 self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
@@ -362,6 +412,7 @@ class Dispatching:
         tracked = self._state.registry.get(uid)
         if tracked is None:
             self._reported.pop(uid, None)
+            self._completed.pop(uid, None)
             return
         record = tracked.record
         is_deleted = record.state is State.EVICTING and record.evict_reason == DELETED and tracked.seen is None

@@ -12,15 +12,20 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from admission.cluster.errors import Forbidden, NotFound
-from admission.kinds.needs import MOST
+from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from admission.cluster.writer import Creation, Patch
+from admission.kinds.dispatched import along_of, along_patch, is_along
+from admission.kinds.needs import MOST, NEVER_COPIED
+from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.names import is_dns_subdomain
+from admission.model.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.cluster.client import Client
+    from admission.cluster.writer import Writer
     from admission.controller.state.context import Context
     from admission.kinds.needs import Need
 
@@ -42,6 +47,10 @@ _AT_ONCE: Final = 4
 _REMEMBERED: Final = 64 * MOST
 
 
+class Lacking(ClusterError):
+    """A cluster cannot have what a copy needs; the message says what, and why."""
+
+
 class Needed:
     """The objects of one cluster that copies need."""
 
@@ -53,6 +62,8 @@ class Needed:
         self._known: OrderedDict[tuple[str, Need], tuple[bool, float]] = OrderedDict()
         """By namespace and object: whether it exists, and until when that counts."""
         self._reading = asyncio.Semaphore(_AT_ONCE)
+        self._providing = asyncio.Lock()
+        """Held while objects are copied along: copies may share them."""
 
     def missing(self, namespace: str, needs: Iterable[Need]) -> list[str] | None:
         """Return what is missing for pods in a namespace; None: it has to be looked for (`look`)."""
@@ -104,6 +115,45 @@ class Needed:
             except ClusterError:
                 seconds = _LACKED
         self._note(namespace, need, exists=exists, seconds=seconds)
+
+    async def provide(
+        self, hub: Client, writer: Writer, namespace: str, needs: Iterable[Need], owner: Mapping[str, str], key: str
+    ) -> None:
+        """Copy objects of a namespace of the hub for a copy, their `owner`. Raises ClusterError, Lacking if it cannot.
+
+        An object that exists and was not copied along is left as it is, and meant by the pods. One that was copied
+        along for others gets the content that it has in the hub now. `key`: signs them.
+        """
+        async with asyncio.timeout(_LIMIT), self._providing:
+            for need in needs:
+                await self._provide(hub, writer, namespace, need, owner, key)
+
+    async def _provide(
+        self, hub: Client, writer: Writer, namespace: str, need: Need, owner: Mapping[str, str], key: str
+    ) -> None:
+        collection = PATHS[need.kind].format(namespace)
+        path = f"{collection}{need.name}"
+        try:
+            source = await hub.get(path)
+        except Forbidden as error:
+            raise Lacking(sentences.not_copied(str(need), "Sluice may not read it in the hub")) from error
+        except NotFound as error:
+            await self.look(namespace, (need,))
+            if self.missing(namespace, (need,)):
+                raise Lacking(sentences.not_copied(str(need), "it exists neither there nor in the hub")) from error
+            return
+        if source.get("type") in NEVER_COPIED:
+            raise Lacking(sentences.not_copied(str(need), "it is a credential of the hub"))
+        wanted = along_of(need.kind, source, owner, key)
+        try:
+            await writer.request(Creation(collection.removesuffix("/"), wanted))
+        except AlreadyExists:
+            present = await self._client.get(path)
+            if is_along(need.kind, present, key) and (patch := along_patch(present, wanted)):
+                await writer.request(Patch(path, patch))
+        except (Forbidden, Invalid, NotFound) as error:
+            cause = clean(str(error.status.get("message") or error))
+            raise Lacking(sentences.not_copied(str(need), cause)) from error
 
     def _note(self, namespace: str, need: Need, *, exists: bool, seconds: float) -> None:
         self._known[namespace, need] = exists, self._clock() + seconds

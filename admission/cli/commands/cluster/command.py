@@ -163,6 +163,11 @@ def cluster() -> None:
     help="What gates Jobs there; auto: admission policies, if the API server has them for all kinds it serves.",
 )
 @click.option("--dispatch", is_flag=True, help="Let Jobs of the hub run there: grant Sluice to create and delete Jobs.")
+@click.option(
+    "--copy-along",
+    is_flag=True,
+    help="Let the hub's ConfigMaps and Secrets be copied there for them: grant Sluice to read and write these.",
+)
 @click.option("--image", metavar="IMAGE", help="Image of the webhook.  [default: that of the hub]")
 @click.option(
     "--config",

@@ -52,6 +52,7 @@ class Joining:
     api_server: str | None
     gate: Literal["auto", "policies", "webhook"]
     dispatch: bool
+    copy_along: bool
     image: str | None
     config: Path | None
     uid: str
@@ -68,7 +69,9 @@ class Joining:
             if await self._needs_webhook(client, kinds):
                 given = integrations.model_dump(mode="json", by_alias=True, exclude_defaults=True)
                 gate = GateDeployment(await self._image(), given, accepts_kueue_labels)
-            objects = there.manifests(self.name, self.namespace, kinds, gate, dispatches=self.dispatch)
+            objects = there.manifests(
+                self.name, self.namespace, kinds, gate, dispatches=self.dispatch, copies_along=self.copy_along
+            )
             wanted = self._cluster(before, gate)
             if self.dry_run:
                 click.echo("\n---\n".join(serialized(each, "yaml") for each in (*objects, wanted)))

@@ -86,7 +86,12 @@ class Leaving:
     async def _made(self, client: Client) -> list[Document]:
         """Return what `join` has made there, the last one first."""
         everything = there.manifests(
-            self.name, self.namespace, known_kinds(), there.GateDeployment("", {"kinds": []}), dispatches=True
+            self.name,
+            self.namespace,
+            known_kinds(),
+            there.GateDeployment("", {"kinds": []}),
+            dispatches=True,
+            copies_along=True,
         )
         return [
             each

@@ -60,16 +60,18 @@ class GateDeployment:
 
 
 def manifests(
-    name: str, namespace: str, kinds: Kinds, gate: GateDeployment | None, *, dispatches: bool
+    name: str, namespace: str, kinds: Kinds, gate: GateDeployment | None, *, dispatches: bool, copies_along: bool
 ) -> list[Object]:
     """Return the objects to make in the cluster `name`, in this order.
 
-    `gate`: None if admission policies are used. `dispatches`: whether Jobs of the hub run there.
+    `gate`: None if admission policies are used. `dispatches`: whether Jobs of the hub run there. `copies_along`:
+    whether ConfigMaps and Secrets of the hub are copied for them.
     """
     wanted = _RIGHTS if gate is None else _RIGHTS | _GATE
     shipped = _shipped("kustomize/base/sluice.yaml", namespace)
     found = [copy.deepcopy(each) for each in shipped if (each["kind"], each["metadata"]["name"]) in wanted]
     found += _shipped("rbac/dispatch-target.yaml", namespace) if dispatches else []
+    found += _shipped("rbac/copy-along-target.yaml", namespace) if copies_along else []
     for obj in found:
         if "rules" in obj:
             obj["rules"] = [
