@@ -11,9 +11,8 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import aiohttp
 import orjson
@@ -61,6 +60,19 @@ _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 _CHUNK = 2**17
 """Bytes of a stream that are handled without a pause: some forty Jobs, two milliseconds."""
+
+
+class _Request(NamedTuple):
+    """One request, without credentials."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] | None = None
+    data: bytes | None = None
+    content_type: str = ""
+    timeout: aiohttp.ClientTimeout = _TIMEOUT
+    accept: str = ""
+    """The representation that is asked for; empty: the server's own."""
 
 
 class PatchType(StrEnum):
@@ -151,12 +163,12 @@ class Client:
     async def get(self, path: str, *, params: Mapping[str, str] | None = None, only_metadata: bool = False) -> Object:
         """Read one object, or one page of a list. `only_metadata`: of one object; its content is not transferred."""
         if only_metadata:
-            return await self._once("GET", path, params, None, "", _METADATA)
+            return await self._once(_Request("GET", path, params, accept=_METADATA))
         return await self.request("GET", path, params=params)
 
     async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
         """GET a text, such as the log of a pod; bytes that are not UTF-8 are replaced."""
-        async with self._open("GET", path, params, None, "") as response:
+        async with self._open(_Request("GET", path, params)) as response:
             return (await response.read()).decode(errors="replace")
 
     async def create(
@@ -241,12 +253,13 @@ class Client:
         be long after the call; if it returns False, NotPermitted is raised.
         """
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        request = _Request(method, path, params, data, content_type)
         idempotent = bool({method, content_type} & _IDEMPOTENT)
         for attempt in range(ATTEMPTS - 1):
             tls = self._access.tls
             try:
                 _check(permitted, path)
-                return await self._once(method, path, params, data, content_type)
+                return await self._once(request)
             except StatusError as error:
                 wait = error.retry_after
                 if wait is None or not (isinstance(error, TooManyRequests) or error.code == 503):
@@ -257,25 +270,17 @@ class Client:
                 wait = 0.1 * 2**attempt
             await self._sleep(min(wait, MAX_RETRY_AFTER) * random.uniform(1.0, 1.2))
         _check(permitted, path)
-        return await self._once(method, path, params, data, content_type)
+        return await self._once(request)
 
-    async def _once(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        accept: str = "",
-    ) -> Object:
-        async with self._open(method, path, params, data, content_type, accept=accept) as response:
+    async def _once(self, request: _Request) -> Object:
+        async with self._open(request) as response:
             answer = await response.read()
         try:
             parsed = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
-            raise BadAnswer(f"{method} {self.server}{path}: the answer is not JSON ({error})") from error
+            raise BadAnswer(f"{self._named(request)}: the answer is not JSON ({error})") from error
         if not isinstance(parsed, dict):
-            raise BadAnswer(f"{method} {self.server}{path}: the answer is not a JSON object")
+            raise BadAnswer(f"{self._named(request)}: the answer is not a JSON object")
         return parsed
 
     @asynccontextmanager
@@ -288,85 +293,57 @@ class Client:
         IdleTimeout if no data arrives for `idle_timeout` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
-        async with self._open("GET", path, params, None, "", timeout) as response:
-            yield _chunks(response.content, f"GET {self.server}{path}", idle_timeout)
+        request = _Request("GET", path, params, timeout=timeout)
+        async with self._open(request) as response:
+            yield _chunks(response.content, self._named(request), idle_timeout)
 
     @asynccontextmanager
-    async def _open(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout = _TIMEOUT,
-        accept: str = "",
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the response; translate exceptions of aiohttp, also in reads."""
         try:
-            async with await self._answer(method, path, params, data, content_type, timeout, accept) as response:
+            async with await self._answer(request) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             fault = self._access.fault if _may_be_tls(error) else ""
-            raise transport_error(f"{method} {self.server}{path}", error, fault) from error
+            raise transport_error(self._named(request), error, fault) from error
 
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-        accept: str,
-    ) -> aiohttp.ClientResponse:
+    async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
         """Send a request, again after 401 with renewed credentials; after a TLS error, load changed certificates.
 
         Requests under way, such as watches, keep their connections.
         """
         access = self._access
         tls, header = access.tls, await access.authorization()
-        send = partial(self._send, method, path, params, data, content_type, timeout, accept)
         try:
-            return await send(header)
+            return await self._send(request, header)
         except Unauthorized as error:
             renewed = await access.renew(header)
             if renewed == header and access.tls is tls:
                 if fault := access.fault:
                     error.args = (f"{error}; {fault}",)
                 raise
-            return await send(renewed)
+            return await self._send(request, renewed)
         except aiohttp.ClientConnectionError as error:
             if tls is not None and _may_be_tls(error):
                 await access.renew_tls()
             raise
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-        accept: str,
-        authorization: str | None,
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, request: _Request, authorization: str | None) -> aiohttp.ClientResponse:
         """Send a request and return the response, its body unread. Raises StatusError for an error response."""
-        headers = {} if data is None else {"Content-Type": content_type}
-        if accept:
-            headers["Accept"] = accept
+        headers = {} if request.data is None else {"Content-Type": request.content_type}
+        if request.accept:
+            headers["Accept"] = request.accept
         if authorization:
             headers["Authorization"] = authorization
         code = ""
         try:
             response = await self._session.request(
-                method,
-                self.server + path,
-                params=params,
-                data=data,
+                request.method,
+                self.server + request.path,
+                params=request.params,
+                data=request.data,
                 headers=headers,
-                timeout=timeout,
+                timeout=request.timeout,
                 ssl=self._access.tls or True,
                 proxy=self._proxy,
                 server_hostname=self._access.server_hostname,
@@ -374,12 +351,15 @@ class Client:
             )
             code = str(response.status)
         finally:
-            self.requests[method, resource_of(path), code] += 1
+            self.requests[request.method, resource_of(request.path), code] += 1
         if response.status < 300:
             return response
         async with response:
             body = await response.read()
-        raise response_error(f"{method} {self.server}{path}", response.status, response.headers, body)
+        raise response_error(self._named(request), response.status, response.headers, body)
+
+    def _named(self, request: _Request) -> str:
+        return f"{request.method} {self.server}{request.path}"
 
 
 def resource_of(path: str) -> str:
