@@ -282,9 +282,7 @@ in_one_domain = st.sampled_from([TopologyRequest(required=level) for level in ("
 def test_pods_that_are_alike_fit_without_some_workloads_as_if_placed_one_after_the_other(
     nodes, questions, one, others, times, moves
 ):
-    asked = [one] * times + others
-    assume(len(asked) > 1)
-    _check_trial(nodes, questions, asked, Rules(), moves)
+    _check_trial(nodes, questions, [one] * times + others, Rules(), moves)
 
 
 def _check_trial(nodes, questions, asked, rules, moves) -> None:
@@ -293,7 +291,8 @@ def _check_trial(nodes, questions, asked, rules, moves) -> None:
         world.topologies.node_changed(each)
     for each in questions:
         world.apply("place", each)
-    assume(all(isinstance(world.ask(each._replace(empty=True)), Placed) for each in asked))
+    asked = [each for each in asked if isinstance(world.ask(each._replace(empty=True)), Placed)]
+    assume(asked)
     others = [_Other(world, held) for held in world.held]
 
     def rooms() -> list[tuple[str, Room]]:
