@@ -62,7 +62,7 @@ def places(obj: Object) -> list[Place]:
     pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
     return [
         Place("workflow", "spec.templates", {**template, "spec": pod}, parallelism, ("spec",), flat=True,
-              metadata=METADATA, count_fields=(MOST_PODS,), reducible=MOST_PODS)
+              takes_gates=False, metadata=METADATA, count_fields=(MOST_PODS,), reducible=MOST_PODS)
     ]  # fmt: skip
 
 

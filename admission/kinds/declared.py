@@ -358,7 +358,7 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             additions = templates.of_admission(
-                assignment, flavors, updates, place.template, path=place.path, gates=not place.flat
+                assignment, flavors, updates, place.template, path=place.path, gates=place.takes_gates
             )
             added, injected[pointer(*place.target)] = inject_at(obj, place, (*additions, own))
             patch += added

@@ -32,6 +32,8 @@ class Place(NamedTuple):
     """
     flat: bool = False
     """Whether labels, annotations, nodeSelector and tolerations are fields of the target itself."""
+    takes_gates: bool = True
+    """Whether the target may have scheduling gates."""
     metadata: str = ""
     """Of a flat target: the field with labels and annotations; empty: they are fields of the target itself."""
     succeeded: int = 0
@@ -179,7 +181,7 @@ def _count(found: FoundValue, path: Path, default: int) -> int:
 
 
 def as_template(info: Mapping[str, Any], *, metadata: str = "") -> Object:
-    """Return the labels, annotations, nodeSelector and tolerations of a flat object, in the form of a template."""
+    """Return what a start may inject into a flat object, in the form of a template."""
     template: Object = {}
     for part, fields in _PARTS.items():
         source = info.get(metadata) or {} if part == "metadata" and metadata else info
@@ -195,4 +197,4 @@ def flattened(patch: Mapping[str, Any], *, metadata: str = "") -> Object:
     return {field: value for part in _PARTS for field, value in patch.get(part, {}).items()}
 
 
-_PARTS = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations")}
+_PARTS = {"metadata": ("labels", "annotations"), "spec": ("nodeSelector", "tolerations", "schedulingGates")}

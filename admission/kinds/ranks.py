@@ -5,8 +5,11 @@ As in Kueue's topology ungater: by rank, where all pods have a valid index, othe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from admission.kinds.base import RENDERED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +34,10 @@ _GROUP_INDEX: Final = "kueue.x-k8s.io/pod-group-pod-index"
 _GROUP_INDEX_LABEL: Final = "kueue.x-k8s.io/pod-group-pod-index-label"
 _POD_INDEXES: Final = (_GROUP_INDEX, "apps.kubernetes.io/pod-index", "leaderworkerset.sigs.k8s.io/worker-index")
 """Labels with the index of a pod of a group, of a StatefulSet, or of a LeaderWorkerSet."""
+_COMPONENT: Final = re.compile(r"component-(\d+)-(\d+)")
+"""The name of a pod set of an AppWrapper, with the numbers of component and pod set."""
+_WRAPPER: Final = "workload.codeflare.dev.appwrapper/"
+"""Prefix of annotations of these."""
 _OFFSET: Final = "kueue.x-k8s.io/pod-index-offset"
 _INDEXED: Final = frozenset((_JOB_INDEX, _COPY_INDEX, _REPLICA_INDEX, *_POD_INDEXES))
 
@@ -77,14 +84,36 @@ def offset_of(pod: Object) -> int:
 
 
 def rule_of(group: str, kind: str, obj: Mapping[str, Any] | None, pod_set: str) -> RankRule:
-    """Return the rule for a pod set of an object; `obj`: the object, of which a JobSet's numbers of copies are read."""
+    """Return the rule for a pod set of an object.
+
+    `obj`: the object, if it is known; of a JobSet, also that of a TrainJob, the numbers of copies are read.
+    """
     label = _INDEX_LABELS.get((group, kind), "")
-    if kind != "JobSet" or obj is None:
+    if kind == "AppWrapper" and obj is not None:
+        return _rule_of_component(obj, pod_set)
+    if kind not in ("JobSet", "TrainJob") or obj is None:
         return RankRule(label)
-    for job in obj["spec"].get("replicatedJobs") or ():
+    for job in (obj.get(RENDERED) or obj)["spec"].get("replicatedJobs") or ():
         if job.get("name") == pod_set:
             return RankRule(label, _COPY_INDEX, job.get("replicas", 1))
     return RankRule(label)
+
+
+def _rule_of_component(obj: Mapping[str, Any], pod_set: str) -> RankRule:
+    """Return the rule for a pod set of an AppWrapper: by annotations of it, or the index of the wrapped kind."""
+    found = _COMPONENT.fullmatch(pod_set)
+    components = obj["spec"].get("components") or ()
+    if found is None or int(found[1]) >= len(components):
+        return RankRule("")
+    component = components[int(found[1])]
+    declared = component.get("podSets") or ()
+    said = (declared[int(found[2])].get("annotations") or {}) if int(found[2]) < len(declared) else {}
+    copies = said.get(f"{_WRAPPER}tas-sub-group-count", "")
+    if (label := said.get(f"{_WRAPPER}tas-pod-index-label")) and copies.isascii() and copies.isdecimal():
+        return RankRule(label, said.get(f"{_WRAPPER}tas-sub-group-index-label", ""), int(copies))
+    wrapped = component.get("template") or {}
+    group = str(wrapped.get("apiVersion", "")).rpartition("/")[0]
+    return RankRule(label or _INDEX_LABELS.get((group, str(wrapped.get("kind"))), ""))
 
 
 def rule_of_pods(pods: Sequence[PlacedPod]) -> RankRule:

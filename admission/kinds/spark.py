@@ -41,10 +41,10 @@ def places(obj: Object) -> list[Place]:
     instances = ("spec", "executor", "instances")
     executors = paths.count(obj, instances, 1)
     return [
-        Place("driver", "spec.driver", _template(spec, "driver"), 1, ("spec", "driver"), flat=True),
+        Place("driver", "spec.driver", _template(spec, "driver"), 1, ("spec", "driver"), flat=True, takes_gates=False),
         Place(
             "executor", "spec.executor", _template(spec, "executor"), executors, ("spec", "executor"), flat=True,
-            count_fields=(instances,), reducible=instances,
+            takes_gates=False, count_fields=(instances,), reducible=instances,
         ),
     ]  # fmt: skip
 

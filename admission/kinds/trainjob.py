@@ -155,9 +155,7 @@ class TrainJobKind(DeclaredKind):
             if (assignment := assignments.get(place.name)) is None:
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
-            additions = templates.of_admission(
-                assignment, flavors, updates, place.template, path=place.path, gates=False
-            )
+            additions = templates.of_admission(assignment, flavors, updates, place.template, path=place.path)
             added = [*additions, own]
             put, original = templates.inject(place.template, added, path=place.path)
             injected[place.name] = {"put": put, "original": original}
@@ -175,10 +173,18 @@ class TrainJobKind(DeclaredKind):
         return [*same_generation(obj), *patch], original
 
     def may_resume(self, obj: Object) -> bool:
-        """Whether its JobSet has what a start injected; True if the JobSet is not known to the caller."""
+        """Whether its JobSet has what a start injected; True if the JobSet is not known to the caller.
+
+        Raises Misconfigured if the pods would stay gated.
+        """
         if obj.get(RENDERED) is None:
             return True
         entries = self._entries(obj)
+        if any(field == "podSpecOverrides" and entry.get("schedulingGates") for field, entry in entries):
+            raise Misconfigured(
+                "Kubeflow Trainer 2.0 has no field for annotations of pods, so that these can only be placed in one "
+                "domain of a topology without hostnames: update it to 2.1 or later"
+            )
         return all(
             _has(place.template, _template(field, entry, place.name))
             for place in DeclaredKind.places(self, obj)

@@ -112,6 +112,9 @@ EVICTED: Final = (
            "Repairing its pods; then `sluice release` by an admin, or submitting it again"),
     Reason("DeactivatedDueToMaximumExecutionTimeExceeded", "It ran as long as `maximumExecutionTimeSeconds` allows",
            "A longer time; then `sluice release` by an admin, or submitting it again"),
+    Reason("DeactivatedDueToStartImpossible", "Its start was begun, and its pods could not be placed, as with Kubeflow "
+           "Trainer 2.0", "What the message says; then `sluice release` by an admin, "
+           "or submitting it again", own=True),
     Reason("DeactivatedDueToMorePodsThanDeclared", "More pods ran than its AppWrapper declares",
            "Declaring all pods, scaling no wrapped object; then `sluice release` by an admin, or submitting it again",
            own=True),

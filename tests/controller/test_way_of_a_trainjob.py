@@ -11,6 +11,7 @@ from custom_kinds import definition, pods_of, until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
 from test_way_of_each_kind import end_and_delete, held_by, node, queue_of, through_the_webhook
+from topology_examples import HOSTNAME, queues_by, racks
 from trainer import FIELDS, KAI, KINDS, TRAIN_JOB, trainer, trainjobs
 
 from admission.kinds.base import RENDERED
@@ -168,6 +169,22 @@ async def running(sluice):
         created = await submitted(sluice)
         await until_running(sluice, "2.2", created)
         yield sluice
+
+
+@pytest.mark.costly
+async def test_trainjob_of_trainer_2_0_is_not_started_where_each_pod_needs_a_place(world):
+    """Its pods cannot be annotated, so that they would stay gated; nothing of the attempt is left."""
+    await racks(world, 2, "a1")
+    await world.apply(*queues_by(HOSTNAME), local_queue("user-queue"))
+    async with trainer(world.sandbox, "2.0"):
+        await world.start(kinds=KINDS)
+        runtime, manifest = copy.deepcopy(RUNTIME), copy.deepcopy(MANIFEST)
+        manifest["spec"]["trainer"]["resourcesPerNode"] = {"requests": {"cpu": "1"}}
+        await world.user.create("trainingruntimes", "team-a", runtime)
+        created = await world.user.create("trainjobs", "team-a", through_the_webhook(manifest, TRAIN_JOB))
+        waiting = await world.record(NAME, "pending", reason="DeactivatedDueToStartImpossible")
+        assert "Kubeflow Trainer 2.0 has no field for annotations of pods" in waiting.message
+        await until(world.user, "trainjobs", NAME, lambda each: each["spec"] == created["spec"])
 
 
 async def test_trainjob_without_jobset_is_misconfigured(sluice):

@@ -51,13 +51,22 @@ def train_job():
     return runtime, {**version, "kind": "TrainJob", "metadata": metadata, "spec": trained}
 
 
+def app_wrapper(wrapped):
+    metadata = {"name": "placed", "namespace": "team-a", "labels": wrapped["metadata"].pop("labels")}
+    del wrapped["spec"]["suspend"]
+    version = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper"}
+    component = {"template": {"apiVersion": "batch/v1", "kind": "Job", **wrapped}}
+    return {**version, "metadata": metadata, "spec": {"suspend": True, "components": [component]}}
+
+
 CASES = {
     "Job": (6, JOB, lambda: [placed_job("placed", 6, "", indexed=True)]),
     "JobSet": (7, JOB, lambda: [jobset("placed", workers=3)]),
     "PyTorchJob": (6, KUBEFLOW, lambda: [replicas("PyTorchJob", "v1", "pytorchReplicaSpecs", Master=1, Worker=5)]),
     "MPIJob": (6, KUBEFLOW, lambda: [replicas("MPIJob", "v2beta1", "mpiReplicaSpecs", Launcher=1, Worker=5)]),
     "RayCluster": (6, "", lambda: [ray_cluster(gpu=5)]),
-    "TrainJob": (4, "", train_job),
+    "TrainJob": (4, JOB, train_job),
+    "AppWrapper": (6, JOB, lambda: [app_wrapper(placed_job("placed", 6, "", indexed=True))]),
     "StatefulSet": (6, POD, lambda: [stateful_set(6)]),
     "LeaderWorkerSet": (4, LWS, lambda: [workers(replicas=1)]),
 }
@@ -69,6 +78,7 @@ FRAMEWORKS = {
     "RayCluster": "ray.io/raycluster",
     "TrainJob": "trainer.kubeflow.org/trainjob",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/leaderworkerset",
+    "AppWrapper": "workload.codeflare.dev/appwrapper",
 }
 
 
@@ -95,8 +105,7 @@ def rank(each, label):
 async def test_pods_of_each_kind_are_in_their_racks_in_the_order_of_their_ranks(world, tmp_path, kind):
     number, label, objects = CASES[kind]
     await racks(world, 2, "a1", "b1")  # 8 CPUs each
-    # The templates of a TrainJob have no field for gates: it is placed in one domain, without hostnames.
-    await world.apply(*queues_by("rack", *([HOSTNAME] if kind != "TrainJob" else [])), local_queue("user-queue"))
+    await world.apply(*queues_by("rack", HOSTNAME), local_queue("user-queue"))
     names = ["batch/job", "pod", "statefulset", *([FRAMEWORKS[kind]] if kind in FRAMEWORKS else [])]
     names += ["jobset.x-k8s.io/jobset"] if kind == "TrainJob" else []
     kinds = all_kinds(frameworks=names)
@@ -122,8 +131,7 @@ async def test_pods_of_each_kind_are_in_their_racks_in_the_order_of_their_ranks(
         for assignment in record.admission.pod_sets:
             assert len({values[-1].partition("-")[0] for values, _ in assignment.topology.domains}) == 1
             placed.update({values[-1]: count for values, count in assignment.topology.domains})
-        level = "rack" if kind == "TrainJob" else HOSTNAME
-        assert Counter(each["spec"]["nodeSelector"][level] for each in pods) == placed
+        assert Counter(each["spec"]["nodeSelector"][HOSTNAME] for each in pods) == placed
         by_set = {}
         for each in pods:
             own = each["metadata"]["annotations"].get(POD_SET) or each["metadata"]["labels"].get(LWS) == "0"

@@ -61,7 +61,10 @@ KEYS = {
     "lws 060ab4d: api/leaderworkerset/v1/leaderworkerset_types.go": """
         leaderworkerset.sigs.k8s.io/name leaderworkerset.sigs.k8s.io/worker-index
         leaderworkerset.sigs.k8s.io/group-index""",
-    "appwrapper b47a99e: api/v1beta2/appwrapper_types.go": "workload.codeflare.dev/appwrapper-controller",
+    "appwrapper b47a99e: api/v1beta2/appwrapper_types.go, pkg/utils/utils.go": """
+        workload.codeflare.dev/appwrapper-controller workload.codeflare.dev.appwrapper/tas-pod-index-label
+        workload.codeflare.dev.appwrapper/tas-sub-group-index-label
+        workload.codeflare.dev.appwrapper/tas-sub-group-count""",
     "argo-workflows f016ad8: workflow/common/common.go": "workflows.argoproj.io/artifact-gc",
 }
 KNOWN = {key for keys in KEYS.values() for key in keys.split()}

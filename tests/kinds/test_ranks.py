@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.kinds.base import RENDERED
 from admission.kinds.ranks import PlacedPod, RankRule, domains_of, index_labels, rule_of, rule_of_pods
 from admission.model.topology import DomainCount, TopologyAssignment
 
@@ -34,9 +36,25 @@ def test_a_pod_that_is_made_again_gets_the_place_of_its_rank():
     assert domains_of(assigned(a=1, b=2), [pod(0, at="a"), pod(2, at="b"), pod(1)], BY_INDEX) == {".1": B}
 
 
-def test_ranks_of_copies_follow_each_other():
-    jobset = {"spec": {"replicatedJobs": [{"name": "w", "replicas": 2}]}}
-    rule = rule_of("jobset.x-k8s.io", "JobSet", jobset, "w")
+JOBSET = {"spec": {"replicatedJobs": [{"name": "w", "replicas": 2}]}}
+WRAPPER = "workload.codeflare.dev.appwrapper/"
+SAID = {f"{WRAPPER}tas-pod-index-label": INDEX, f"{WRAPPER}tas-sub-group-index-label": COPY}
+WRAPPED = {
+    "template": {"apiVersion": "example.com/v1", "kind": "Train"},
+    "podSets": [{"annotations": {**SAID, f"{WRAPPER}tas-sub-group-count": "2"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "obj", "pod_set"),
+    [
+        ("jobset.x-k8s.io", "JobSet", JOBSET, "w"),
+        ("trainer.kubeflow.org", "TrainJob", {"spec": {}, RENDERED: JOBSET}, "w"),
+        ("workload.codeflare.dev", "AppWrapper", {"spec": {"components": [{}, WRAPPED]}}, "component-1-0"),
+    ],
+)
+def test_ranks_of_copies_follow_each_other(group, kind, obj, pod_set):
+    rule = rule_of(group, kind, obj, pod_set)
     pods = [pod(0, copy=1), pod(1, copy=0), pod(0, copy=0), pod(1, copy=1)]
     assert domains_of(assigned(a=2, b=2), pods, rule) == {"1.0": B, "0.1": A, "0.0": A, "1.1": B}
 

@@ -110,12 +110,13 @@ def _start(tracked: Tracked, seen: Observed, obj: Object, flavors: Mapping[str, 
     assert record.admission is not None, record
     target = reference(record.workload)
     suspension = seen.kind.suspension
-    if suspension is not None and _restoration(tracked, seen, obj) is not None:  # it was started, then suspended
-        return Write(target, seen.kind.resume_patch(obj)) if suspension.may_resume(obj) else None
+    begun = suspension is not None and _restoration(tracked, seen, obj) is not None  # it was started, then suspended
     try:
+        if begun and suspension is not None:
+            return Write(target, seen.kind.resume_patch(obj)) if suspension.may_resume(obj) else None
         start = StartPatch.of(seen, obj, record.admission, flavors, updates=tracked.updates)
     except Misconfigured as error:
-        return StartImpossible(seen.generation, str(error))
+        return StartImpossible(seen.generation, str(error), begun=begun)
     if start.original != record.original:
         # The object was edited since: the fields to restore have to be committed before they are replaced.
         return EditedBeforeStart(start.original)

@@ -61,6 +61,9 @@ def transition(tracked: Tracked, trigger: Trigger, environment: Environment, *, 
 
 
 def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment) -> None:
+    if trigger.begun:  # it would be tried again without end
+        change.deactivate(cause="StartImpossible", because=trigger.message)
+        return
     # A workload that holds quota is evicted; a pending one is put on hold.
     (change.refuse if change.tracked.holds_quota else change.block)(
         generation=trigger.generation, message=trigger.message

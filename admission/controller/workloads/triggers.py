@@ -171,6 +171,8 @@ class StartImpossible:
 
     generation: int
     message: str
+    begun: bool = False
+    """Whether a first request of the start has been sent. To restore that makes another generation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,7 @@ class Ungating:
             return
         now = [self._as_sent(pod) for pod in pods]
         workload = tracked.record.workload
-        obj = tracked.object if workload.kind == "JobSet" else None
-        rule = ranks.rule_of(workload.group, workload.kind, obj, assignment.name)
+        rule = ranks.rule_of(workload.group, workload.kind, tracked.object, assignment.name)
         failed = set()
         if assignment.topology.levels[-1] == HOSTNAME:
             names = (values[-1] for values, _ in assignment.topology.domains)

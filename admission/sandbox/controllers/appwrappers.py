@@ -138,8 +138,10 @@ class AppWrapperController(SimulatedController[tuple[str, str]]):
             metadata = pods.setdefault("metadata", {})
             metadata["labels"] = {**(metadata.get("labels") or {}), **(info.get("labels") or {}), **label}
             spec = pods["spec"]
-            spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **(info.get("nodeSelector") or {})}
-            spec["tolerations"] = [*(spec.get("tolerations") or ()), *(info.get("tolerations") or ())]
+            for part, field in ((metadata, "annotations"), (spec, "nodeSelector")):
+                part[field] = {**(part.get(field) or {}), **(info.get(field) or {})}
+            for field in ("tolerations", "schedulingGates"):
+                spec[field] = [*(spec.get(field) or ()), *(info.get(field) or ())]
         return wrapped
 
     async def _look(self, obj: Object, status: Object) -> None:
