@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from admission.sandbox.admission.matching import Review
 from admission.sandbox.admission.policies import Policies
 from admission.sandbox.admission.webhook_calls import Webhooks
 from admission.sandbox.apiserver import errors
@@ -103,13 +104,14 @@ class ConfiguredAdmission:
         """
         if subresource == "scale":
             return new
-        new = self._policies.mutate(resource, subresource, operation, new, old, call)
+        review = Review.of(resource, subresource, operation, old or new, old, call)
+        new = self._policies.mutate(review, new)
         for admitted, change in self._of_operators if operation == "CREATE" and not subresource else ():
             new = change(new) if admitted is resource else new
-        changed = await self._webhooks.mutate(resource, subresource, operation, new, old, call)
+        changed = await self._webhooks.mutate(review, new)
         if changed is new:
             return new
-        return self._policies.mutate(resource, subresource, operation, changed, old, call, again=True)
+        return self._policies.mutate(review, changed, again=True)
 
     async def validate(
         self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
@@ -120,8 +122,9 @@ class ConfiguredAdmission:
         """
         if subresource == "scale" and old is not None:
             new, old = scale_of(resource, new), scale_of(resource, old)
-        self._policies.validate(resource, subresource, operation, new, old, call)
-        await self._webhooks.validate(resource, subresource, operation, new, old, call)
+        review = Review.of(resource, subresource, operation, new, old, call)
+        self._policies.validate(review, new)
+        await self._webhooks.validate(review, new)
         for fixed, field, part in self._fixed if old is not None and not subresource else ():
             if fixed is resource and _has_changed(part, new, old):
                 cause = errors.forbidden(field, "field is immutable")
@@ -129,8 +132,9 @@ class ConfiguredAdmission:
 
     async def review_delete(self, resource: ServedResource, old: Object, call: Call, *, named: bool) -> None:
         """Run validating policies, and webhooks of both kinds, for a deletion. Raises ApiError if one denies it."""
-        self._policies.validate(resource, "", "DELETE", None, old, call, named=named)
-        await self._webhooks.review_delete(resource, old, call, named=named)
+        review = Review.of(resource, "", "DELETE", old, old, call, named=named)
+        self._policies.validate(review, None)
+        await self._webhooks.review_delete(review)
 
 
 def _has_changed(part: Callable[[Object, bool], object], new: Object, old: Object | None) -> bool:

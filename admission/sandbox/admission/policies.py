@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import ObjectRegistry
-    from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import ServedResource
 
 POLICY_VARIABLES = (*MATCH_VARIABLES, "namespaceObject", "params", "variables", "jsonpatch")
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
@@ -89,16 +87,12 @@ class Policies:
 
     # ------------------------------------------------------------------ mutation and validation
 
-    def mutate(
-        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call,
-        *, again: bool = False,
-    ) -> Object:  # fmt: skip
+    def mutate(self, review: Review, new: Object, *, again: bool = False) -> Object:
         """Return the object after the mutating policies. Raises ApiError.
 
         `again`: reinvocation, of policies with reinvocationPolicy IfNeeded only.
         """
         for policy in self._mutating:
-            review = Review.of(resource, subresource, operation, old or new, old, call)
             if again and policy.spec["reinvocationPolicy"] != "IfNeeded":
                 continue
             try:
@@ -110,20 +104,14 @@ class Policies:
                     raise _denial(review, new, policy.denial(str(error)), "") from error
         return new
 
-    def validate(
-        self, resource: ServedResource, subresource: str, operation: str, new: Object | None, old: Object | None,
-        call: Call, *, named: bool = True,
-    ) -> None:  # fmt: skip
+    def validate(self, review: Review, new: Object | None) -> None:
         """Run all validating policies. Raises ApiError for the first denial, after all warnings were collected."""
         denial: errors.ApiError | None = None
         for policy in self._validating:
-            obj = new if new is not None else old
-            assert obj is not None
-            review = Review.of(resource, subresource, operation, obj, old, call, named=named)
             for message, reason in self._objections(policy, review, new):
                 if "Warn" in policy.actions:
                     binding = f"{policy.kind} '{policy.name}' with binding '{policy.binding}'"
-                    call.warnings.append(f"Validation failed for {binding}: {message}")
+                    review.call.warnings.append(f"Validation failed for {binding}: {message}")
                 if "Deny" in policy.actions and denial is None:
                     denial = _denial(review, new, policy.denial(message), reason)
         if denial is not None:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import ObjectRegistry
-    from admission.sandbox.apiserver.requests import Call
-    from admission.sandbox.apiserver.resources import ServedResource
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,16 +77,11 @@ class Webhooks:
 
     # ------------------------------------------------------------------ mutation, validation, deletion
 
-    async def mutate(
-        self, resource: ServedResource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
-    ) -> Object:
+    async def mutate(self, review: Review, new: Object) -> Object:
         """Return the object after the mutating webhooks. Raises ApiError.
 
         A webhook with reinvocationPolicy IfNeeded is called once more if a later one changed the object.
         """
-        if not self._mutating:
-            return new
-        review = Review.of(resource, subresource, operation, old or new, old, call)
         again: list[Hook] = []
         called: list[Hook] = []
         for hook in self._mutating:
@@ -105,16 +98,8 @@ class Webhooks:
                 new = await self._mutate_once(hook, review, new)
         return new
 
-    async def validate(
-        self, resource: ServedResource, subresource: str, operation: str, new: Object | None, old: Object | None,
-        call: Call, *, named: bool = True,
-    ) -> None:  # fmt: skip
+    async def validate(self, review: Review, new: Object | None) -> None:
         """Call all validating webhooks concurrently. Raises ApiError for the first denial in their order."""
-        if not self._validating:
-            return
-        obj = new if new is not None else old
-        assert obj is not None
-        review = Review.of(resource, subresource, operation, obj, old, call, named=named)
         hooks = [hook for hook in self._validating if self._matches(hook, review, new)]
         if not hooks:
             return
@@ -125,14 +110,12 @@ class Webhooks:
             if isinstance(result, BaseException):
                 raise result
 
-    async def review_delete(self, resource: ServedResource, old: Object, call: Call, *, named: bool) -> None:
+    async def review_delete(self, review: Review) -> None:
         """Call mutating and validating webhooks for a deletion. Raises ApiError."""
-        if self._mutating:
-            review = Review.of(resource, "", "DELETE", old, old, call, named=named)
-            for hook in self._mutating:
-                if self._matches(hook, review, None):
-                    await self._answer(hook, review, None)
-        await self.validate(resource, "", "DELETE", None, old, call, named=named)
+        for hook in self._mutating:
+            if self._matches(hook, review, None):
+                await self._answer(hook, review, None)
+        await self.validate(review, None)
 
     # ------------------------------------------------------------------ matching
 
