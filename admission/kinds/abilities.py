@@ -118,6 +118,13 @@ class Scaling(ABC):
         Both versions are unsuspended. The patch is empty if `new` has no pods beyond those that `old` may have.
         """
 
+    @abstractmethod
+    def fewer_patch(self, obj: Object, wanted: Object) -> list[Object]:
+        """Return the JSON patch after which a running object has no more pods than another version of it asks for.
+
+        Empty if that asks for as many, or more.
+        """
+
     def confine_patch(self, obj: Object) -> list[Object]:
         """Return the JSON patch after which a running child gets no pods beside those that are terminating.
 

@@ -30,7 +30,7 @@ from admission.kinds.patches import merged, pointer, same_generation
 from admission.kinds.places import as_template
 from admission.kinds.predicates import HasCondition, first
 from admission.kinds.requests import check_resources
-from admission.kinds.restoring import inject_at, pointer_keys, restore_at
+from admission.kinds.restoring import inject_at, pointer_keys, restore_at, revert_field
 from admission.kinds.shapes import check_template, read_by
 from admission.model.errors import Misconfigured
 from admission.model.quantity import UNLIMITED
@@ -331,6 +331,20 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
         annotation = scaling.annotation_patch(new, scaling.updated_request(new, old, before, after))
         how = "it gets more as soon as there is quota for them, and runs on"
         return [*patch, *annotation], f"a running {self.kind} has quota for the pods that it has; {how}"
+
+    def fewer_patch(self, obj: Object, wanted: Object) -> list[Object]:
+        """Lower the counts of pod sets."""
+        try:
+            before, after = self.places(obj), {place.name: place for place in self.places(wanted)}
+        except Misconfigured:
+            return []
+        patch = [
+            revert_field(obj, wanted, keys)
+            for place in before
+            if (to := after.get(place.name)) and to.target == place.target and to.pods < place.pods
+            for keys in place.count_fields
+        ]
+        return [*same_generation(obj), *filter(None, patch)] if any(patch) else []
 
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Return the operations that set the counts requested in the annotation, where quota is reserved for them."""

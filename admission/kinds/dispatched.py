@@ -20,7 +20,7 @@ from admission.kinds.patches import annotated, pointer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Kind, Object, Observed, PodCount
 
 ORIGIN: Final = "sluice.dev/origin"
 """Label of a copy: the uid of the object that it is a copy of."""
@@ -228,7 +228,7 @@ def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, 
             suspended=False,
             active=copy.finished is None or copy.active or copy.deleting,
             started=True,
-            counts=copy.counts,
+            counts=_counts(plain, copy),
             ready=copy.ready,
             finished=None if copy.finished is None else seen.finished,
         )
@@ -237,6 +237,20 @@ def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, 
         active = not says_so and seen.active
         return replace(plain, suspended=suspended, active=active, started=False, finished=seen.finished)
     return replace(plain, suspended=False, active=True, started=True, finished=seen.finished)
+
+
+def _counts(own: Observed, copy: Observed) -> tuple[PodCount, ...]:
+    """Return the counts of a copy, and where its object asks for more, that number as a scale-up."""
+    asked = {count.name: max(count.wanted, count.scale_up) for count in own.counts}
+    return tuple(
+        count._replace(scale_up=asked[count.name] if asked.get(count.name, 0) > count.wanted else 0)
+        for count in copy.counts
+    )
+
+
+def fewer_patch(kind: Kind, obj: Object, copy: Object) -> list[Object]:
+    """Return the JSON patch of a copy whose object asks for fewer pods now; empty: it does not."""
+    return [] if kind.scaling is None else kind.scaling.fewer_patch(copy, obj)
 
 
 def begin_patch(kind: Kind, obj: Object, cluster: str) -> list[Object]:

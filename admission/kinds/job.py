@@ -148,6 +148,14 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
             )
         return [*filter(None, patch)], warning
 
+    def fewer_patch(self, obj: Object, wanted: Object) -> list[Object]:
+        """Lower parallelism; completions, too, if they are to be equal, as only then they may change."""
+        spec, to = obj["spec"], wanted["spec"]
+        if _count(to) >= _count(spec):
+            return []
+        fields = _COUNTS if to.get("completions") == to.get("parallelism", 1) else _COUNTS[:1]
+        return [*same_generation(obj), *filter(None, (_set_back(spec, to, field) for field in fields))]
+
     def confine_patch(self, obj: Object) -> list[Object]:
         """Have only finished pods replaced, before a deleted one is: its replacement comes after 10 s at the earliest.
 

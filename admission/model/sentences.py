@@ -239,6 +239,24 @@ def name_taken(cluster: str, kind: str) -> str:
     return f"The cluster {cluster} has another {kind} of its name, which Sluice has not created there."
 
 
+def no_more_elsewhere(more: int, cluster: str) -> str:
+    """The object of a dispatched workload asks for more pods than its copy has."""
+    return f"It asks for {more} more pods, which its copy in the cluster {cluster} does not get while it runs."
+
+
+def suspended_in_hub(cluster: str) -> str:
+    """A user has suspended the object of a workload whose copy runs."""
+    return (
+        f"It was suspended by others: its copy in the cluster {cluster} is deleted, and it queues again. To keep it "
+        "from running, put it on hold."
+    )
+
+
+def fewer_refused(cluster: str, cause: str) -> str:
+    """A cluster does not accept that a copy gets fewer pods."""
+    return f"The cluster {cluster} does not give its copy fewer pods: {cause.rstrip('.')}."
+
+
 def copy_deleted(cluster: str) -> str:
     """Others have deleted the copy."""
     return f"Its copy in the cluster {cluster} was deleted. It queues again."

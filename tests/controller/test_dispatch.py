@@ -252,6 +252,52 @@ async def test_copy_that_others_give_more_pods_is_ended_and_made_again(hub, clus
     assert hub.user.get("jobs", "team-a", "one")["spec"]["parallelism"] == 1
 
 
+async def test_fewer_pods_and_another_priority_reach_what_runs(hub, clusters):
+    high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100}
+    await hub.apply(high)
+    manifest = dispatched("one", cpu="500m", pods=4)
+    manifest["spec"]["completions"] = 9
+    await hub.submit(manifest)
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await hub.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": 1}})
+    fewer = await clusters.b.job("one", lambda obj: obj["spec"]["parallelism"] == 1)
+    assert fewer["metadata"]["uid"] == copy["metadata"]["uid"]
+    label = {"metadata": {"labels": {"sluice.dev/priority-class": "high"}}}
+    await hub.user.patch("jobs", "team-a", "one", label)
+
+    async def follows():
+        record = await hub.record("one", "admitted")
+        return record.workload.priority == 100 and record.admission.pod_sets[0].count == 1
+
+    await hub.eventually(follows)
+
+
+async def test_job_that_its_user_suspends_stops_and_begins_anew(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await hub.user.patch("jobs", "team-a", "one", {"spec": {"suspend": True}})
+    again = await clusters.b.job("one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
+    assert again["spec"]["suspend"] is False
+    assert "It was suspended by others" in dict(await hub.history("one"))["OutOfSync"]
+
+
+async def test_more_pods_than_the_copy_has_are_told(hub, clusters):
+    manifest = job("one", cpu="500m")
+    manifest["spec"]["completions"] = 9
+    await hub.submit(manifest)
+    await clusters.b.job("one", runs)
+    await hub.job("one", lambda obj: "sluice.dev/runs-in" in (obj["metadata"].get("annotations") or {}))
+    await hub.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": 3}})
+
+    async def told():
+        return "2 more pods" in (await hub.record("one", "admitted")).message
+
+    await hub.eventually(told)
+    assert (await clusters.b.job("one", runs))["spec"]["parallelism"] == 1
+
+
 async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):
     await clusters.b.user.delete("namespaces", "", "team-a")
     await hub.submit(dispatched("one", cpu="2"))

@@ -14,6 +14,8 @@ taken effect.
 | admitted  | none            | unsuspended | VANISHED | it was started: others have deleted the copy             |
 | admitted  | suspended by us | any         | COMPLETE | what is copied along comes before its pods               |
 | admitted  | there           | suspended   | RESUME   | the second write of its start                            |
+| admitted  | there           | suspended   | STOPPED  | by others, after it was unsuspended                      |
+| admitted  | more pods       | unsuspended | SHRINK   | its object asks for fewer pods now                       |
 | admitted  | there           | unsuspended | REPORT   | if the status of the copy is another one                 |
 | evicting  | unfinished      | any         | DELETE   | its quota is to be released, when the copy is gone       |
 | any       | finished        | unfinished  | REPORT   | it ends when its own status says so                      |
@@ -141,6 +143,10 @@ class CopyStep(Enum):
     """Delete the copy, after its pods."""
     COMPLETE = auto()
     """Copy along what it needs, and unsuspend the copy."""
+    SHRINK = auto()
+    """Give the copy fewer pods."""
+    STOPPED = auto()
+    """Evict it: its user has suspended the object."""
     RESUME = auto()
     """Unsuspend the object."""
     SUSPEND = auto()
@@ -160,10 +166,13 @@ def due(
     certain: bool,
     checks_pending: bool = False,
     completed: bool = False,
+    begun: bool = False,
+    shrinks: bool = False,
 ) -> CopyStep:
     """Return what is due. `own`: the object by its own fields, `differs`: its status is not that of its copy.
 
     `certain`: whether it is known that there is no other copy. `completed`: whether the copy was unsuspended.
+    `begun`: whether the object was unsuspended for this copy. `shrinks`: whether it asks for fewer pods than the copy.
     """
     if copy is None and not certain:
         return CopyStep.NOTHING
@@ -178,7 +187,9 @@ def due(
         if copy.suspended and not completed:
             return CopyStep.COMPLETE
         if own.suspended:
-            return CopyStep.RESUME
+            return CopyStep.STOPPED if begun else CopyStep.RESUME
+        if shrinks:
+            return CopyStep.SHRINK
         return CopyStep.REPORT if differs else CopyStep.NOTHING
     if copy is not None:
         return CopyStep.DELETE

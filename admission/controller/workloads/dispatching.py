@@ -21,9 +21,9 @@ from admission.controller.state.inbox import CopyAnswered, Recheck
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.copies import CopyStep, due
 from admission.controller.workloads.needed import Lacking
-from admission.controller.workloads.observed import DELETED
+from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write, reference
-from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, StartImpossible
+from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
 from admission.kinds.dispatched import (
     Origin,
@@ -31,6 +31,8 @@ from admission.kinds.dispatched import (
     begin_patch,
     copy_of,
     end_patch,
+    fewer_patch,
+    is_dispatched,
     is_stray,
     observed,
     own_state,
@@ -141,6 +143,10 @@ class Dispatching:
         """By uid, the version of the copy whose status was last written, and that of the object before."""
         self._completed: dict[str, str] = {}
         """By uid, the copy that was seen unsuspended: others who suspend it again are left alone."""
+        self._begun: dict[str, str] = {}
+        """By uid, the copy for which the object was seen unsuspended."""
+        self._not_shrunk: dict[str, int] = {}
+        """By uid, the generation of the object to which its cluster has not let the copy shrink."""
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
 
@@ -217,6 +223,8 @@ class Dispatching:
         copy, certain = self._copy(tracked, kind)
         if copy is not None and not copy.seen.suspended:
             self._completed[tracked.uid] = copy.uid
+        is_refused = self._not_shrunk.get(tracked.uid) == own.generation
+        fewer = [] if copy is None or is_refused else fewer_patch(kind, obj, copy.object)
         patch = status_patch(kind, obj, None if copy is None else copy.object)
         reported = "" if copy is None else copy.version, own.resource_version
         step = due(
@@ -227,9 +235,22 @@ class Dispatching:
             certain=certain,
             checks_pending=tracked.record.checks_pending,
             completed=copy is not None and self._completed.get(tracked.uid) == copy.uid,
+            begun=copy is not None and is_dispatched(kind, obj) and self._begun.get(tracked.uid) == copy.uid,
+            shrinks=bool(fewer),
         )
+        if copy is not None and not own.suspended:
+            self._begun[tracked.uid] = copy.uid
         if step not in (CopyStep.NOTHING, CopyStep.VANISHED):
             log.debug("%s: %s", tracked.record.workload.key, step.name)
+        if step is CopyStep.REPORT:
+            self._reported[tracked.uid] = reported
+        self._request(step, tracked, kind, obj, copy, fewer if step is CopyStep.SHRINK else patch)
+
+    def _request(
+        self, step: CopyStep, tracked: Tracked, kind: Kind, obj: Object, copy: Copy | None, patch: list[Object]
+    ) -> None:
+        """Send the request of a step. `patch`: of the copy, if that is to shrink, else of the status."""
+        target = self._target(tracked)
         match step:
             case CopyStep.CREATE if target is not None:
                 self._create(tracked, kind, obj, target)
@@ -237,13 +258,18 @@ class Dispatching:
                 self._delete(tracked.uid, target, copy)
             case CopyStep.COMPLETE if target is not None and copy is not None:
                 self._complete(tracked, kind, target, copy)
+            case CopyStep.SHRINK if target is not None and copy is not None:
+                self._under_way.add(tracked.uid)
+                answer = partial(self._answer, tracked.uid, target.name, "shrink", copy.uid)
+                target.writer.submit(Patch(_path(target, copy), patch), answer)
+            case CopyStep.STOPPED if target is not None:
+                self._fail(tracked, OUT_OF_SYNC, sentences.suspended_in_hub(target.name))
             case CopyStep.RESUME if target is not None:
                 begin = begin_patch(kind, obj, target.name)
                 self._sender.send(Step.START, Write(reference(tracked.record.workload), begin))
             case CopyStep.SUSPEND:
                 self._end(tracked, kind, obj)
             case CopyStep.REPORT:
-                self._reported[tracked.uid] = reported
                 self._sender.send(Step.WAIT, Write(reference(tracked.record.workload), patch, "status"))
             case CopyStep.VANISHED if target is not None:
                 self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
@@ -318,7 +344,7 @@ class Dispatching:
         """Copy along what the pods of a suspended copy need, then unsuspend it."""
         workload, obj = tracked.record.workload, copy.object
         there = target.kinds.get(kind.group, kind.kind) or kind
-        path = target.kinds.path(there, workload.namespace, workload.name)
+        path = _path(target, copy)
         owner = {
             "apiVersion": target.kinds.api_version(there),
             "kind": kind.kind,
@@ -364,7 +390,7 @@ class Dispatching:
             self._inbox.put(Recheck(uid))
             return
         kind = target.kinds.get(tracked.seen.kind.group, tracked.seen.kind.kind)
-        if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete"):
+        if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete", "shrink"):
             self._unsure.discard(uid)
             target.copies.remove(message.copy)
         elif isinstance(result, AlreadyExists) and message.verb == "create":
@@ -372,6 +398,10 @@ class Dispatching:
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
             self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
+        elif isinstance(result, _REFUSALS) and message.verb == "shrink" and result.status.get("details"):
+            self._not_shrunk[uid] = own_state(tracked.seen.kind, tracked.object or {}).generation
+            text = sentences.fewer_refused(target.name, clean(str(result.status.get("message") or result)))
+            self._handle(tracked, PodProblem(text))
         elif isinstance(result, Lacking):
             self._refused(tracked, target.name, str(result))
         elif isinstance(result, ClusterError):
@@ -381,7 +411,7 @@ class Dispatching:
                 self._unsure.add(uid)
             self._sender.pause(uid, random.uniform(0.5, 1.0) * _PAUSE)
             return
-        elif message.verb in ("create", "get", "complete") and kind is not None:
+        elif message.verb in ("create", "get", "complete", "shrink") and kind is not None:
             self._unsure.discard(uid)
             if not target.copies.put(kind, result) and message.verb == "get":
                 self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
@@ -397,7 +427,7 @@ class Dispatching:
         log.warning("%s is evicted: %s", tracked.record.workload.key, message)
         self._handle(tracked, DispatchFailed(reason, message, barred, self._state.clock() + _BARRED))
 
-    def _handle(self, tracked: Tracked, trigger: DispatchFailed | StartImpossible | LastPodEnded) -> None:
+    def _handle(self, tracked: Tracked, trigger: DispatchFailed | StartImpossible | LastPodEnded | PodProblem) -> None:
         self._state.now = self._state.clock()
         self._reconciler.handle(tracked, trigger)
 
@@ -412,7 +442,8 @@ class Dispatching:
         tracked = self._state.registry.get(uid)
         if tracked is None:
             self._reported.pop(uid, None)
-            self._completed.pop(uid, None)
+            for known in (self._completed, self._begun, self._not_shrunk):
+                known.pop(uid, None)
             return
         record = tracked.record
         is_deleted = record.state is State.EVICTING and record.evict_reason == DELETED and tracked.seen is None
@@ -466,5 +497,10 @@ def _is_of(copy: Copy, tracked: Tracked) -> bool:
 
 def _deletion(target: DispatchTarget, copy: Copy) -> Deletion:
     """Return the request that deletes a copy after its pods."""
-    path = target.kinds.path(target.kinds.get(copy.kind.group, copy.kind.kind) or copy.kind, *copy.seen.key.split("/"))
-    return Deletion(path, copy.uid, propagation="Foreground")
+    return Deletion(_path(target, copy), copy.uid, propagation="Foreground")
+
+
+def _path(target: DispatchTarget, copy: Copy) -> str:
+    """Return the path of a copy in its cluster."""
+    there = target.kinds.get(copy.kind.group, copy.kind.kind) or copy.kind
+    return target.kinds.path(there, *copy.seen.key.split("/"))

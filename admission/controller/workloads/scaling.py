@@ -203,6 +203,11 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
     """
     tracked = change.tracked
     held = _held_pods(tracked)
+    if (cluster := _cluster(tracked)) is not None:
+        known = {each.name: each.count for each in tracked.record.workload.pod_sets}
+        asked = sum(max(count.scale_up - known.get(count.name, count.scale_up), 0) for count in seen.counts)
+        change.report_larger(sentences.no_more_elsewhere(asked, cluster) if asked else "")
+        return
     # An object that is still to be started with fewer pods (partial admission) has its full count: no request for more.
     counts = {
         count.name: max(held[count.name], 0 if seen.suspended and count.scale_up <= count.wanted else count.scale_up)
@@ -225,6 +230,12 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
     if larger != pending:
         change.queue_larger(larger)
     change.report_larger(sentences.waits_for_more(more, tracked.larger_obstacle))
+
+
+def _cluster(tracked: Tracked) -> str | None:
+    """Return the cluster in which a copy runs in place of the object; None: it runs itself."""
+    admission = tracked.record.admission
+    return None if admission is None else admission.cluster or None
 
 
 def _held_pods(tracked: Tracked) -> dict[str, int]:
