@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from admission.api.kinds.descriptor import ClusterCheck, ReceiverFault
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.registry import Resource
-    from admission.api.resources.cancellations import Cluster
+    from admission.api.resources.cancellations import ChangeableCluster
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
@@ -115,7 +115,7 @@ def create_app(
     check_cluster: ClusterCheck = no_cluster_check,
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
-    cluster: Cluster | None = None,
+    cluster: ChangeableCluster | None = None,
     reach: Reach | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,

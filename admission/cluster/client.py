@@ -62,7 +62,7 @@ _CHUNK = 2**17
 """Bytes of a stream that are handled without a pause: some forty Jobs, two milliseconds."""
 
 
-class _Request(NamedTuple):
+class _HttpRequest(NamedTuple):
     """One request, without credentials."""
 
     method: str
@@ -163,12 +163,12 @@ class Client:
     async def get(self, path: str, *, params: Mapping[str, str] | None = None, only_metadata: bool = False) -> Object:
         """Read one object, or one page of a list. `only_metadata`: of one object; its content is not transferred."""
         if only_metadata:
-            return await self._once(_Request("GET", path, params, accept=_METADATA))
+            return await self._once(_HttpRequest("GET", path, params, accept=_METADATA))
         return await self.request("GET", path, params=params)
 
     async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
         """GET a text, such as the log of a pod; bytes that are not UTF-8 are replaced."""
-        async with self._open(_Request("GET", path, params)) as response:
+        async with self._open(_HttpRequest("GET", path, params)) as response:
             return (await response.read()).decode(errors="replace")
 
     async def create(
@@ -253,7 +253,7 @@ class Client:
         be long after the call; if it returns False, NotPermitted is raised.
         """
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
-        request = _Request(method, path, params, data, content_type)
+        request = _HttpRequest(method, path, params, data, content_type)
         idempotent = bool({method, content_type} & _IDEMPOTENT)
         for attempt in range(ATTEMPTS - 1):
             tls = self._access.tls
@@ -272,7 +272,7 @@ class Client:
         _check(permitted, path)
         return await self._once(request)
 
-    async def _once(self, request: _Request) -> Object:
+    async def _once(self, request: _HttpRequest) -> Object:
         async with self._open(request) as response:
             answer = await response.read()
         try:
@@ -293,12 +293,12 @@ class Client:
         IdleTimeout if no data arrives for `idle_timeout` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
-        request = _Request("GET", path, params, timeout=timeout)
+        request = _HttpRequest("GET", path, params, timeout=timeout)
         async with self._open(request) as response:
             yield _chunks(response.content, self._named(request), idle_timeout)
 
     @asynccontextmanager
-    async def _open(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, request: _HttpRequest) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the response; translate exceptions of aiohttp, also in reads."""
         try:
             async with await self._answer(request) as response:
@@ -307,7 +307,7 @@ class Client:
             fault = self._access.fault if _may_be_tls(error) else ""
             raise transport_error(self._named(request), error, fault) from error
 
-    async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
+    async def _answer(self, request: _HttpRequest) -> aiohttp.ClientResponse:
         """Send a request, again after 401 with renewed credentials; after a TLS error, load changed certificates.
 
         Requests under way, such as watches, keep their connections.
@@ -328,7 +328,7 @@ class Client:
                 await access.renew_tls()
             raise
 
-    async def _send(self, request: _Request, authorization: str | None) -> aiohttp.ClientResponse:
+    async def _send(self, request: _HttpRequest, authorization: str | None) -> aiohttp.ClientResponse:
         """Send a request and return the response, its body unread. Raises StatusError for an error response."""
         headers = {} if request.data is None else {"Content-Type": request.content_type}
         if request.accept:
@@ -358,7 +358,7 @@ class Client:
             body = await response.read()
         raise response_error(self._named(request), response.status, response.headers, body)
 
-    def _named(self, request: _Request) -> str:
+    def _named(self, request: _HttpRequest) -> str:
         return f"{request.method} {self.server}{request.path}"
 
 

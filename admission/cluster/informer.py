@@ -43,7 +43,7 @@ ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectChange:
+class WatchedChange:
     """An object was added, modified or deleted.
 
     `key`: `namespace/name`, or `name` of a cluster-scoped object. `object`: None for an object that was deleted between
@@ -119,7 +119,7 @@ class Informer:
     def _name(self) -> str:
         return f"GET {self._client.server}{self._path}"
 
-    async def batches(self) -> AsyncGenerator[list[ObjectChange]]:
+    async def batches(self) -> AsyncGenerator[list[WatchedChange]]:
         """Yield all changes in non-empty batches, without end, starting with every existing object as ADDED.
 
         Changes of one key are in the order of the server. No ClusterError is raised: failures are retried with
@@ -135,14 +135,14 @@ class Informer:
                 self._note_failure(error)
             await self._pause()
 
-    def forget(self) -> list[ObjectChange]:
+    def forget(self) -> list[WatchedChange]:
         """Return the deletions of all reported objects, because the resource does not exist any more.
 
         Must not be called while `batches` is being read.
         """
         return self._known.delete(self._known.keys())
 
-    async def _list_and_watch(self) -> AsyncGenerator[list[ObjectChange]]:
+    async def _list_and_watch(self) -> AsyncGenerator[list[WatchedChange]]:
         """List if there is no version to watch from, then watch again and again until the version expires."""
         if not self._version:
             async with aclosing(self._list()) as batches:
@@ -172,7 +172,7 @@ class Informer:
             if short:
                 await self._pause()
 
-    async def _list(self) -> AsyncGenerator[list[ObjectChange]]:
+    async def _list(self) -> AsyncGenerator[list[WatchedChange]]:
         """Yield the differences between a new list and the known objects, page by page; deletions come last."""
         limit, version = self._page, ""
         while True:
@@ -195,7 +195,7 @@ class Informer:
         self._version = version
         self._note_success()
 
-    async def _stream(self) -> AsyncGenerator[list[ObjectChange]]:
+    async def _stream(self) -> AsyncGenerator[list[WatchedChange]]:
         """Yield the changes of one watch from `_version` on, until the server ends it."""
         began = self._version
         params = self._params | {
@@ -209,7 +209,7 @@ class Informer:
             self._note_success()
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
-                batch: list[ObjectChange] = []
+                batch: list[WatchedChange] = []
                 failure: ClusterError | None = None
                 try:
                     for line in filter(None, lines):
@@ -223,7 +223,7 @@ class Informer:
                 if len(rest) > MAX_LINE:
                     raise BadAnswer(f"{self._name}: an event of the watch is over {MAX_LINE} bytes")
 
-    def _read(self, line: bytes, began: str) -> Iterable[ObjectChange]:
+    def _read(self, line: bytes, began: str) -> Iterable[WatchedChange]:
         """Return the changes of one line of a watch: none, one, or two (an object was deleted and recreated).
 
         Events up to the version at which the watch `began` were reported already. Within a watch only the events of one
@@ -235,7 +235,7 @@ class Informer:
             if kind == "ERROR":
                 raise status_error(f"{self._name}: watch", int(body.get("code", 500)), body)
             version = body["metadata"]["resourceVersion"]
-            changes: Iterable[ObjectChange] = ()
+            changes: Iterable[WatchedChange] = ()
             if kind in ("ADDED", "MODIFIED", "DELETED"):
                 changes = self._known.watched(kind, body, began)
             elif kind != "BOOKMARK":
@@ -296,7 +296,7 @@ class _KnownObjects:
         known = self._objects.get(key)
         return None if known is None else known[1]
 
-    def listed(self, item: Object, unseen: set[str]) -> list[ObjectChange]:
+    def listed(self, item: Object, unseen: set[str]) -> list[WatchedChange]:
         """Return the changes by an item of a list, none if it is known; remove its key from `unseen`."""
         key, uid, version = _identify(item)
         unseen.discard(key)
@@ -305,7 +305,7 @@ class _KnownObjects:
             return []
         return self._store(key, uid, version, old, item)
 
-    def watched(self, kind: ChangeType, body: Object, since: str) -> list[ObjectChange]:
+    def watched(self, kind: ChangeType, body: Object, since: str) -> list[WatchedChange]:
         """Return the changes by a watch event, none if it is known. Everything up to version `since` is known."""
         key, uid, version = _identify(body)
         old = self._objects.get(key)
@@ -313,22 +313,24 @@ class _KnownObjects:
             if old is None or old[0] != uid or _newer(old[1], version):
                 return []
             del self._objects[key]
-            return [ObjectChange("DELETED", key, uid, body)]
+            return [WatchedChange("DELETED", key, uid, body)]
         if not _newer(version, since if old is None else old[1]):
             return []
         return self._store(key, uid, version, old, body)
 
-    def delete(self, keys: set[str]) -> list[ObjectChange]:
+    def delete(self, keys: set[str]) -> list[WatchedChange]:
         """Remove these keys, and return their deletions."""
-        return [ObjectChange("DELETED", key, self._objects.pop(key)[0], None) for key in keys]
+        return [WatchedChange("DELETED", key, self._objects.pop(key)[0], None) for key in keys]
 
-    def _store(self, key: str, uid: str, version: str, old: tuple[str, str] | None, body: Object) -> list[ObjectChange]:
+    def _store(
+        self, key: str, uid: str, version: str, old: tuple[str, str] | None, body: Object
+    ) -> list[WatchedChange]:
         self._objects[key] = (uid, version)
         if old is None:
-            return [ObjectChange("ADDED", key, uid, body)]
+            return [WatchedChange("ADDED", key, uid, body)]
         if old[0] == uid:
-            return [ObjectChange("MODIFIED", key, uid, body)]
-        return [ObjectChange("DELETED", key, old[0], None), ObjectChange("ADDED", key, uid, body)]
+            return [WatchedChange("MODIFIED", key, uid, body)]
+        return [WatchedChange("DELETED", key, old[0], None), WatchedChange("ADDED", key, uid, body)]
 
 
 def _identify(body: Object) -> tuple[str, str, str]:

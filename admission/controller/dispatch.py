@@ -53,7 +53,7 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Message
     from admission.controller.workloads.children import Children
@@ -201,7 +201,7 @@ class Dispatcher:
             with self._isolation.of(uid):
                 self._reconciler.handle(tracked, trigger)
 
-    def _object_changed(self, kind: Kind, change: ObjectChange) -> None:
+    def _object_changed(self, kind: Kind, change: WatchedChange) -> None:
         if change.type != "DELETED" and change.object is not None:
             self._children.process(kind, change.object)
             return
@@ -294,6 +294,6 @@ class Dispatcher:
             self._trigger(check.uid, CheckAnswered(check))
 
 
-def _is_deleted(change: ObjectChange) -> bool:
+def _is_deleted(change: WatchedChange) -> bool:
     """Return whether the object is certainly deleted, and has not only left the watch's label selector."""
     return change.object is not None and "deletionTimestamp" in change.object["metadata"]

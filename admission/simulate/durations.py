@@ -20,7 +20,7 @@ MAX_SAMPLES: Final = 300
 """Most recent run times that a group keeps."""
 
 
-class _Group:
+class _Alike:
     """The most recent run times (s) of workloads with something in common."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Durations:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[Key, _Group] = {}
+        self._groups: dict[Key, _Alike] = {}
 
     def __len__(self) -> int:
         """The number of run times in the widest group; 0 while nothing is known."""
@@ -54,7 +54,7 @@ class Durations:
         for key in _keys(workload):
             group = self._groups.get(key)
             if group is None:
-                group = self._groups[key] = _Group()
+                group = self._groups[key] = _Alike()
             group.add(seconds)
 
     def remaining(self, workload: Workload, *, elapsed: float = 0.0, limit: float | None = None) -> float | None:
@@ -70,7 +70,7 @@ class Durations:
         group = next((group for key in _keys(workload) if (group := self._known(key)) is not None), None)
         return () if group is None else group.sorted
 
-    def _known(self, key: Key) -> _Group | None:
+    def _known(self, key: Key) -> _Alike | None:
         group = self._groups.get(key)
         return group if group is not None and (len(group.sorted) >= MIN_SAMPLES or key == ()) else None
 

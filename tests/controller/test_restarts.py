@@ -9,7 +9,7 @@ import pytest
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
 from postgresql_databases import on_both_databases
 
-from admission.cluster.informer import ObjectChange
+from admission.cluster.informer import WatchedChange
 from admission.controller.controller import Controller
 from admission.controller.state.inbox import ObjectsChanged
 from admission.kinds import all_kinds
@@ -296,7 +296,7 @@ async def test_late_watch_events_do_not_requeue_finished_jobs(queues):
         assert (await queues.record(name, "finished")).outcome == outcome
 
     changes = [
-        ObjectChange("MODIFIED", f"team-a/{each['metadata']['name']}", each["metadata"]["uid"], each) for each in late
+        WatchedChange("MODIFIED", f"team-a/{each['metadata']['name']}", each["metadata"]["uid"], each) for each in late
     ]
     queues.controller.inbox.put(ObjectsChanged(queues.controller._kinds.of(record.workload), changes))
     await queues.submit(job("next"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.store.ledger.usage import Account, Holding, QuotaKey, Usage, usage
+from admission.store.ledger.usage import Account, Holding, QuotaKey, UsageSum, usage
 
 KEYS = [QuotaKey("cq", "default", "cpu"), QuotaKey("other", "default", "cpu")]
 MOMENTS = st.integers(0, 20)
@@ -38,7 +38,7 @@ steps = st.lists(st.tuples(MOMENTS, st.integers(0, 12)), max_size=5).map(
 
 def naive(rows, quotas, start, end):
     """Return total and borrowed usage, computed separately for each moment."""
-    found = defaultdict(Usage)
+    found = defaultdict(UsageSum)
     for now in range(start, end):
         for quota_key in KEYS:
             free = 0
@@ -66,7 +66,7 @@ def test_usage_sweep_equals_the_sum_over_each_moment(rows, quotas, start, end):
 @settings(max_examples=100)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), st.integers(0, 20))
 def test_usage_of_two_adjacent_periods_adds_up(rows, quotas, middle):
-    together = defaultdict(Usage)
+    together = defaultdict(UsageSum)
     for part in (usage(rows, quotas, start=0, end=middle), usage(rows, quotas, start=middle, end=20)):
         for account, used in part.items():
             together[account].total += used.total
@@ -82,10 +82,10 @@ def test_earlier_admissions_use_nominal_quota_and_later_admissions_borrow():
 
     rows = [row("first", 0, 50, 6), row("second", 10, None, 6), row("third", 20, 40, 3)]
     found = usage(rows, {quota_key: quota}, start=0, end=100)
-    assert found[Account(quota_key, ("first",))] == Usage(total=6 * 50, borrowed=0)
+    assert found[Account(quota_key, ("first",))] == UsageSum(total=6 * 50, borrowed=0)
     # 2 of its 6 lie beyond the quota of 10 for as long as the first is there.
-    assert found[Account(quota_key, ("second",))] == Usage(total=6 * 90, borrowed=2 * 40)
-    assert found[Account(quota_key, ("third",))] == Usage(total=3 * 20, borrowed=3 * 20)
+    assert found[Account(quota_key, ("second",))] == UsageSum(total=6 * 90, borrowed=2 * 40)
+    assert found[Account(quota_key, ("third",))] == UsageSum(total=3 * 20, borrowed=3 * 20)
     assert found[Account(quota_key, ("second",))].nominal == 6 * 90 - 2 * 40
 
 

@@ -23,7 +23,7 @@ from admission.api.http.bodies import read_document
 from admission.api.http.request_options import dry_run
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, CANCELLATION
-from admission.api.resources.cluster_views import Cluster as ReadCluster
+from admission.api.resources.cluster_views import ReadableCluster
 from admission.cluster.errors import Conflict as ClusterConflict
 from admission.cluster.errors import Forbidden as ClusterForbidden
 from admission.cluster.errors import NotFound
@@ -57,7 +57,7 @@ _RETRY_SECONDS: Final = 2.0
 _GRANT: Final = "the value rbac.cancel of the chart, or deploy/rbac/cancel.yaml, grants it"
 
 
-class Cluster(ReadCluster, Protocol):
+class ChangeableCluster(ReadableCluster, Protocol):
     """Requests to the cluster's API server, with Sluice's own rights."""
 
     async def create(self, path: str, body: object) -> Object:
@@ -90,7 +90,7 @@ class _Target(NamedTuple):
         root = api_root(self.group, self.api_version.rpartition("/")[2])
         return f"{root}/namespaces/{self.namespace}/{self.plural}/{self.name}"
 
-    async def is_left(self, cluster: Cluster) -> bool:
+    async def is_left(self, cluster: ChangeableCluster) -> bool:
         """Return whether it is there and not being deleted. Raises ClusterError."""
         try:
             metadata = (await cluster.get(self.path))["metadata"]
@@ -98,7 +98,7 @@ class _Target(NamedTuple):
             return False
         return metadata["uid"] == self.uid and "deletionTimestamp" not in metadata
 
-    async def delete(self, cluster: Cluster, *, dry_run: bool) -> None:
+    async def delete(self, cluster: ChangeableCluster, *, dry_run: bool) -> None:
         """Delete it, unless it has another uid. Raises NotFound, and what `_refusal` tells about."""
         options = {
             "apiVersion": "v1",
@@ -118,7 +118,7 @@ class _Target(NamedTuple):
 class Cancellations:
     """Handler of `cancel`; `cluster` is None for an API without a cluster."""
 
-    def __init__(self, store: Store, lookup: WorkloadLookup, cluster: Cluster | None) -> None:
+    def __init__(self, store: Store, lookup: WorkloadLookup, cluster: ChangeableCluster | None) -> None:
         self._store = store
         self._lookup = lookup
         self._cluster = cluster
@@ -134,7 +134,7 @@ class Cancellations:
             log.info("the cluster was not asked whether Sluice may cancel workloads: %s", error)
             return False
 
-    async def _may_cancel(self, cluster: Cluster) -> bool:
+    async def _may_cancel(self, cluster: ChangeableCluster) -> bool:
         """Return whether Sluice was granted to cancel; it may delete Jobs for other reasons. Raises ClusterError."""
 
         async def review() -> tuple[bool, float]:
@@ -233,7 +233,7 @@ class Cancellations:
         )
 
 
-async def _delete(cluster: Cluster, targets: list[_Target]) -> None:
+async def _delete(cluster: ChangeableCluster, targets: list[_Target]) -> None:
     """Delete objects that may be deleted meanwhile. Raises what `_refusal` tells about."""
     for target in targets:
         try:
@@ -242,7 +242,7 @@ async def _delete(cluster: Cluster, targets: list[_Target]) -> None:
             log.info("%s %s/%s was deleted meanwhile", target.kind, target.namespace, target.name)
 
 
-async def _is_left(cluster: Cluster, workload: Workload) -> bool:
+async def _is_left(cluster: ChangeableCluster, workload: Workload) -> bool:
     """Return whether anything is left that a cancellation of the workload deletes. Raises ClusterError."""
     try:
         targets = await _targets(cluster, workload, await _plural(cluster, workload))
@@ -266,7 +266,7 @@ async def _authorize(request: web.Request, workload: Workload, plural: str) -> N
         )
 
 
-async def _targets(cluster: Cluster, workload: Workload, plural: str) -> list[_Target]:
+async def _targets(cluster: ChangeableCluster, workload: Workload, plural: str) -> list[_Target]:
     """Return the objects to delete, at least one. Raises Conflict and ClusterError."""
     if not _is_of_pods(workload):
         return [_Target(workload.api_version, workload.kind, plural, workload.namespace, workload.name, workload.uid)]
@@ -290,7 +290,7 @@ async def _targets(cluster: Cluster, workload: Workload, plural: str) -> list[_T
     ]
 
 
-async def _pods_of_group(cluster: Cluster, workload: Workload) -> list[Object]:
+async def _pods_of_group(cluster: ChangeableCluster, workload: Workload) -> list[Object]:
     """Return the pods of a group that are not being deleted. Raises Conflict if it has none that are known as its own.
 
     Users write labels: a later group may have the same name. The pods of this one have its uid since they started; its
@@ -314,12 +314,12 @@ async def _pods_of_group(cluster: Cluster, workload: Workload) -> list[Object]:
     )
 
 
-async def _pods(cluster: Cluster, namespace: str, params: Mapping[str, str]) -> list[Object]:
+async def _pods(cluster: ChangeableCluster, namespace: str, params: Mapping[str, str]) -> list[Object]:
     pages = cluster.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params)
     return [pod async for page in pages for pod in page.get("items", ())]
 
 
-async def _plural(cluster: Cluster, workload: Workload) -> str:
+async def _plural(cluster: ChangeableCluster, workload: Workload) -> str:
     """Return the plural of what is deleted, by the cluster's discovery. Raises Conflict and ClusterError."""
     if _is_of_pods(workload):
         return "pods"

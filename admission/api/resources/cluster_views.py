@@ -44,7 +44,7 @@ _LISTED_SECONDS: Final = 30.0
 """Time for which the lists of nodes and namespaces are cached for all users."""
 
 
-class Cluster(Protocol):
+class ReadableCluster(Protocol):
     """Requests to the cluster's API server."""
 
     async def get(self, path: str, *, params: Mapping[str, str] | None = None) -> Object:
@@ -64,7 +64,7 @@ class Cluster(Protocol):
 class ClusterViews:
     """Handlers of the views; `cluster` is None for an API without a cluster."""
 
-    def __init__(self, store: Store, cluster: Cluster | None) -> None:
+    def __init__(self, store: Store, cluster: ReadableCluster | None) -> None:
         self._store = store
         self._cluster = cluster
         self._listed: TtlCache[tuple[Object, ...]] = TtlCache(size=2, clock=time.monotonic)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from admission.api.auth.session_rights import SessionRights
     from admission.api.http.responses import Document
-    from admission.api.resources.cluster_views import Cluster
+    from admission.api.resources.cluster_views import ReadableCluster
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -31,7 +31,7 @@ _HOLDING = frozenset({State.ADMITTED.value, State.EVICTING.value})
 class DrainReports:
     """Handler of the report; `cluster` is None for an API without a cluster."""
 
-    def __init__(self, store: Store, cluster: Cluster | None, rights: SessionRights) -> None:
+    def __init__(self, store: Store, cluster: ReadableCluster | None, rights: SessionRights) -> None:
         self._store = store
         self._cluster = cluster
         self._rights = rights

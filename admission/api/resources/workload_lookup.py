@@ -11,7 +11,7 @@ import difflib
 import logging
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.api.auth.authorization import AUTHORIZATION, attributes, may_read
 from admission.api.auth.delegation import Attributes
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.probes import NotQueuedObjects
+    from admission.api.resources.cluster_views import ReadableCluster
     from admission.cluster.client import Object
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -53,13 +54,6 @@ _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 """A name that an object or a namespace can have."""
 _RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 """Characters of the suffixes that Kubernetes generates."""
-
-
-class Cluster(Protocol):
-    """Requests to the cluster's API server."""
-
-    async def get(self, path: str, *, params: Mapping[str, str] | None = None) -> Object:
-        """Return an object or a list. Raises ClusterError."""
 
 
 class _FoundObject(NamedTuple):
@@ -110,7 +104,9 @@ _OF_ONE_GROUP: Final = ("statefulset", "job")
 class WorkloadLookup:
     """Lookup of workloads by name; `cluster` is None for an API without a cluster."""
 
-    def __init__(self, store: Store, cluster: Cluster | None, not_queued: NotQueuedObjects = none_not_queued) -> None:
+    def __init__(
+        self, store: Store, cluster: ReadableCluster | None, not_queued: NotQueuedObjects = none_not_queued
+    ) -> None:
         self._not_queued = not_queued
         self._store = store
         self._cluster = cluster
@@ -193,7 +189,7 @@ class WorkloadLookup:
                     return [record for record in found if record.state is not State.FINISHED] or found
         return []
 
-    async def _owner(self, cluster: Cluster, namespace: str, obj: Object) -> WorkloadRecord | None:
+    async def _owner(self, cluster: ReadableCluster, namespace: str, obj: Object) -> WorkloadRecord | None:
         """Return the workload that an object is part of, by its labels and its owners; None: of none."""
         for _ in range(_MAX_DEPTH):
             metadata: Object = obj.get("metadata") or {}
@@ -220,7 +216,7 @@ class WorkloadLookup:
             obj = found[0].content
         return None
 
-    async def _objects(self, cluster: Cluster, namespace: str, kind: str, name: str) -> list[_FoundObject]:
+    async def _objects(self, cluster: ReadableCluster, namespace: str, kind: str, name: str) -> list[_FoundObject]:
         """Return the objects of that name of the kinds of that name, such as Job. Raises ClusterError."""
         # Users write them, also in owner references, and they become parts of paths that Sluice's rights allow to read.
         if not (_NAME.fullmatch(name) and _NAME.fullmatch(namespace)):

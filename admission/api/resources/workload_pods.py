@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from admission.api.http.responses import Document
-    from admission.api.resources.cluster_views import Cluster
+    from admission.api.resources.cluster_views import ReadableCluster
     from admission.cluster.client import Object
     from admission.kinds.registry import Kinds
     from admission.model.workload import Workload
@@ -96,7 +96,7 @@ _LIST, _READ = Attributes("list", "pods", group=""), Attributes("get", "pods", "
 class Reached(NamedTuple):
     """A cluster beside `local` to which there is a connection."""
 
-    client: Cluster
+    client: ReadableCluster
     kinds: Kinds
 
 
@@ -117,7 +117,7 @@ class PodsOfWorkloads:
         self,
         store: Store,
         find: Callable[[str, str], Awaitable[WorkloadRecord | None]],
-        cluster: Cluster | None,
+        cluster: ReadableCluster | None,
         reach: Reach | None,
     ) -> None:
         """`find`: returns the workload of a namespace and name."""
@@ -314,7 +314,7 @@ class PodsOfWorkloads:
         return _Place(client, workload, [{"labelSelector": label}], owners)
 
 
-async def _copy(client: Cluster, kinds: Kinds, workload: Workload, key: str) -> str | None:
+async def _copy(client: ReadableCluster, kinds: Kinds, workload: Workload, key: str) -> str | None:
     """Return the uid of the copy of a workload that is signed with `key`; None: there is none. Raises ClusterError."""
     kind = kinds.of(workload)
     if kind is None:
@@ -335,7 +335,7 @@ class _Place:
 
     def __init__(
         self,
-        client: Cluster,
+        client: ReadableCluster,
         workload: Workload,
         selectors: Sequence[Mapping[str, str]],
         owners: _Owners | None = None,
@@ -362,7 +362,7 @@ class _Place:
 class _Owners:
     """Which objects belong to a copy, by their owners and the owners of these: anybody there may write labels."""
 
-    def __init__(self, client: Cluster, kinds: Kinds, namespace: str, copy: str) -> None:
+    def __init__(self, client: ReadableCluster, kinds: Kinds, namespace: str, copy: str) -> None:
         """`copy`: uid of the copy."""
         self._client = client
         self._kinds = {(kind.group, kind.kind): kind.plural for kind in kinds}

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.apimachinery.patches import json_patch
-from admission.cluster.informer import ObjectChange
+from admission.cluster.informer import WatchedChange
 from admission.controller.auditing.audit_sources import (
     GRACE,
     AuditSources,
@@ -151,7 +151,7 @@ class Auditor:
                 uid = obj["metadata"]["uid"]
                 if uid in untracked or self._sources.group_of.get(uid) in untracked:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-                    inbox.put(ObjectsChanged(kind, [ObjectChange("MODIFIED", name, obj["metadata"]["uid"], obj)]))
+                    inbox.put(ObjectsChanged(kind, [WatchedChange("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 
     async def documents(self, *, repair: bool) -> list[dict[str, str]]:
         """Return the differences as JSON; `left` is "true" unless a repair was requested and has removed a difference.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.cluster.writer import Writer
     from admission.controller.intake.watches import ClusterWatches
     from admission.engine import Engine
@@ -132,7 +132,7 @@ class AppWrapperItems:
         if timer is None or timer.when() <= asyncio.get_running_loop().time():
             self._retries[uid] = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._touch, uid)
 
-    def _seen(self, kind: Kind, change: ObjectChange) -> None:
+    def _seen(self, kind: Kind, change: WatchedChange) -> None:
         if not holds_items(kind):
             return
         obj = change.object

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.controller.intake.watches import ClusterWatches
     from admission.kinds.base import Kind
 
@@ -83,7 +83,7 @@ class NotQueuedSearch:
             self._tell()
             await asyncio.sleep(self.interval)
 
-    def _seen(self, kind: Kind, change: ObjectChange) -> None:
+    def _seen(self, kind: Kind, change: WatchedChange) -> None:
         self._observed.pop(change.uid, None)
         obj = change.object
         if change.type == "DELETED" or obj is None:

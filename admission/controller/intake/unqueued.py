@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.cluster.writer import Writer
     from admission.controller.intake.watches import ClusterWatches
     from admission.kinds.base import Kind
@@ -109,7 +109,7 @@ class UnqueuedObjects:
                 await asyncio.sleep(_RETRY_DELAY)
                 self._wakeup.set()
 
-    def _seen(self, kind: Kind, change: ObjectChange) -> None:
+    def _seen(self, kind: Kind, change: WatchedChange) -> None:
         self._known.pop(change.uid, None)
         one = None if change.type == "DELETED" or change.object is None else _read(kind, change.object)
         if one is not None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox, Message
     from admission.kinds.base import Kind
@@ -45,7 +45,7 @@ DISCOVERY_INTERVAL = 10.0
 MAX_LIST_WAIT = 30.0
 """Seconds that a start waits for custom resources that cannot be listed, as while an API server starts up."""
 
-Listener: TypeAlias = "Callable[[Kind, ObjectChange], None]"
+Listener: TypeAlias = "Callable[[Kind, WatchedChange], None]"
 
 
 class ClusterWatches:
@@ -270,7 +270,7 @@ class ClusterWatches:
             self._inbox.put(KindListed(self.unlisted()))
         self._check_synced()
 
-    async def _deliver(self, kind: Kind, batch: list[ObjectChange]) -> None:
+    async def _deliver(self, kind: Kind, batch: list[WatchedChange]) -> None:
         self.lag.changes_delivered(kind, batch)
         for objects, _ in self._listeners:
             for change in batch:
@@ -291,7 +291,7 @@ class ClusterWatches:
                 self._inbox.put(ObjectsChanged(kind, batch))
             raise
 
-    def _store(self, kind: Kind, batch: list[ObjectChange]) -> None:
+    def _store(self, kind: Kind, batch: list[WatchedChange]) -> None:
         for change in batch:
             obj = change.object
             if change.type != "DELETED" and obj is not None and self._is_relevant(kind, obj):

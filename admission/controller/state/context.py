@@ -32,7 +32,7 @@ from admission.model.workload import LOCAL, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.kinds.base import Object, Observed
     from admission.kinds.registry import Kinds
     from admission.model.provisioning import ProvisioningRequestConfigSpec
@@ -76,7 +76,7 @@ class Context:
         self._time_limits: dict[tuple[str, str], TimeLimits] = {}
         """Of LocalQueues and ClusterQueues that have some, by (namespace or "", name)."""
 
-    def update(self, resource: str, change: ObjectChange) -> str:
+    def update(self, resource: str, change: WatchedChange) -> str:
         """Process a change from a watch; return the namespace whose workloads it may affect, "" for all namespaces."""
         objects = self._objects[resource]
         if change.type == "DELETED" or change.object is None:

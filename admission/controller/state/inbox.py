@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.controller.state.lifecycle import Step
     from admission.engine.events import TopologyEvent
     from admission.kinds.base import Kind, Object
@@ -22,7 +22,7 @@ class ObjectsChanged:
     """A watch delivered changes of objects of a kind that may be queued."""
 
     kind: Kind
-    changes: list[ObjectChange]
+    changes: list[WatchedChange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Inbox:
         self._messages.append(message)
         self.arrived.set()
 
-    async def offer(self, kind: Kind, changes: list[ObjectChange]) -> None:
+    async def offer(self, kind: Kind, changes: list[WatchedChange]) -> None:
         """Add changes of a watch; wait while the inbox is full: this throttles the connection and bounds the memory."""
         while self._weight >= self._capacity:
             self._taken.clear()

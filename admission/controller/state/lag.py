@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.cluster.client import Object
-    from admission.cluster.informer import Informer, ObjectChange
+    from admission.cluster.informer import Informer, WatchedChange
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
 
@@ -49,7 +49,7 @@ class WatchLag:
         elif len(self._awaited) < _MAX_AWAITED:
             self._awaited[kind, key] = version, time.monotonic()
 
-    def changes_delivered(self, kind: Kind, changes: list[ObjectChange]) -> None:
+    def changes_delivered(self, kind: Kind, changes: list[WatchedChange]) -> None:
         """Process changes that the watch of a kind has delivered."""
         informer = self._informers.get(kind)
         if not self._awaited or informer is None:

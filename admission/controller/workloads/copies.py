@@ -43,7 +43,7 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.kinds.base import Kind, Object, Observed
 
 _REMEMBERED: Final = 10_000
@@ -94,7 +94,7 @@ class Copies:
         """Return the copy of an object; None: none was seen."""
         return self._found.get(uid)
 
-    def observe(self, kind: Kind, change: ObjectChange) -> None:
+    def observe(self, kind: Kind, change: WatchedChange) -> None:
         """Process a change that a watch reports. Others than copies are ignored."""
         obj = change.object
         if change.type == "DELETED" or obj is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from admission.cluster.client import Client, Object
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.controller.state.inbox import Inbox
     from admission.engine.events import TopologyEvent
     from admission.engine.topology.nodes import NodeState
@@ -105,14 +105,14 @@ class NodesAndPods:
         for node in self.nodes.values():
             yield NodeChanged(node)
 
-    async def _watch(self, informer: Informer, changed: Callable[[list[ObjectChange]], NodesAndPodsChanged]) -> None:
+    async def _watch(self, informer: Informer, changed: Callable[[list[WatchedChange]], NodesAndPodsChanged]) -> None:
         async with aclosing(informer.batches()) as batches:
             async for batch in batches:
                 message = changed(batch)
                 if self._complete and (message.events or message.pods):
                     self._inbox.put(message)
 
-    def _nodes_changed(self, batch: Iterable[ObjectChange]) -> NodesAndPodsChanged:
+    def _nodes_changed(self, batch: Iterable[WatchedChange]) -> NodesAndPodsChanged:
         message = NodesAndPodsChanged([])
         for change in batch:
             if change.type == "DELETED" or change.object is None:
@@ -143,7 +143,7 @@ class NodesAndPods:
             del self.hosts[hostname]
         return hostname
 
-    def _pods_changed(self, batch: Iterable[ObjectChange]) -> NodesAndPodsChanged:
+    def _pods_changed(self, batch: Iterable[WatchedChange]) -> NodesAndPodsChanged:
         message = NodesAndPodsChanged([])
         for change in batch:
             obj = None if change.type == "DELETED" else change.object

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from admission.cluster.informer import ObjectChange
+from admission.cluster.informer import WatchedChange
 from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older
 from admission.controller.workloads.group_object import assembled, without_pods
@@ -292,7 +292,7 @@ class PodGroups:
             self._updates.enqueue(other)
             return
         del self._group_of[each.uid]
-        change = ObjectChange("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
+        change = WatchedChange("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
         self._inbox.put(ObjectsChanged(self.pod_kind, [change]))
 
     def _process(self, group: Object) -> None:

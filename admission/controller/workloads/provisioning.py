@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import ObjectChange
+    from admission.cluster.informer import WatchedChange
     from admission.cluster.writer import Writer
     from admission.controller.state.context import Context
     from admission.controller.state.faults import Faults
@@ -117,7 +117,7 @@ class Provisioning:
                     self._note(change)
                 self._wake.set()
 
-    def _note(self, change: ObjectChange) -> None:
+    def _note(self, change: WatchedChange) -> None:
         namespace, _, name = change.key.partition("/")
         if change.type == "DELETED" or change.object is None:
             self._seen.pop((namespace, name), None)

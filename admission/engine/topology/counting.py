@@ -136,7 +136,7 @@ class Line:
                 yield domains[number]
 
 
-class Counts:
+class DomainCounts:
     """The counts of a demand in a tree, by numbers of domains. `..._beside`: what fits beside the leader."""
 
     def __init__(self, tree: Tree, demand: Demand) -> None:
@@ -404,9 +404,9 @@ class Counts:
             self.slices_beside[at] = beside[at] // demand.size
 
 
-def counts_of(tree: Tree, demand: Demand) -> Counts:
+def counts_of(tree: Tree, demand: Demand) -> DomainCounts:
     """Return the present counts of a demand."""
-    counts = tree.counts.pop(demand, None) or Counts(tree, demand)
+    counts = tree.counts.pop(demand, None) or DomainCounts(tree, demand)
     if not demand.within:
         tree.remember(demand, counts)
     counts.refresh()
@@ -414,7 +414,7 @@ def counts_of(tree: Tree, demand: Demand) -> Counts:
 
 
 class Capacities(Protocol):
-    """Counts by number of the domain, as of `Counts`."""
+    """Counts by number of the domain, as of `DomainCounts`."""
 
     pods: list[int]
     slices: list[int]

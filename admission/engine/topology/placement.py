@@ -16,7 +16,7 @@ from admission.model.topology import DomainCount, TopologyAssignment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from admission.engine.topology.counting import Counts
+    from admission.engine.topology.counting import DomainCounts
     from admission.engine.topology.nodes import PodRules
     from admission.engine.topology.tree import Domain, Tree
     from admission.model.topology import TopologyRequest, Values
@@ -157,7 +157,7 @@ class Search:
         self._least_free = self._unconstrained and rules.mixed
         self._demand = demand_of(tree, question, rules, layers, within)
         self._units = self._demand.units
-        self._counts: Counts
+        self._counts: DomainCounts
         self._ranks: list[int] = []
 
     def run(self) -> Placed | str:

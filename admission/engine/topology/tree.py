@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.topology.alike import Alike, NodeKind, Rooms, Verdicts
-    from admission.engine.topology.counting import Counts, Demand
+    from admission.engine.topology.counting import Demand, DomainCounts
     from admission.engine.topology.nodes import NodeState, PodRules
     from admission.model.topology import Values
 
@@ -129,7 +129,7 @@ class Tree:
         self.rooms: dict[bool, Rooms] = {}
         self.kinds: dict[tuple[str, ...], Alike[NodeKind]] = {}
         self.verdicts: dict[PodRules, Verdicts] = {}
-        self.counts: dict[Demand, Counts] = {}
+        self.counts: dict[Demand, DomainCounts] = {}
 
     def key(self, values: Values) -> Values:
         """Return the key of the leaf with these values in `leaves` and in assignments."""
@@ -244,7 +244,7 @@ class Tree:
             leaf.parent.children.remove(leaf)
             leaf.parent.below.remove(leaf.number)
 
-    def remember(self, demand: Demand, counts: Counts) -> None:
+    def remember(self, demand: Demand, counts: DomainCounts) -> None:
         """Keep the counts of a demand, and drop those that were used longest ago."""
         self.counts[demand] = counts
         while len(self.counts) > _COUNTS:

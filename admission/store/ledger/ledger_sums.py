@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from admission.store.database.connection import Database
-    from admission.store.ledger.usage import Account, Holding, Usage
+    from admission.store.ledger.usage import Account, Holding, UsageSum
     from admission.store.ledger.usage_rows import Quotas
 
 MAX_WAITING = 40
@@ -36,7 +36,7 @@ MAX_WAITING_OF_USER = 10
 """Most of them that one user may have requested."""
 _MAX_RETRY_AFTER = 30
 
-AccountSums: TypeAlias = "Sequence[tuple[str, Mapping[Account, Usage]]]"
+AccountSums: TypeAlias = "Sequence[tuple[str, Mapping[Account, UsageSum]]]"
 """By period, in order of time: its label (empty without periods), and the usage of each account."""
 
 

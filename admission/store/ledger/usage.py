@@ -57,7 +57,7 @@ class Account(NamedTuple):
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageSum:
     """A usage sum, in amount times microseconds."""
 
     total: int = 0
@@ -83,9 +83,9 @@ def windows(holdings: Iterable[Holding], bounds: Sequence[int]) -> Iterator[tupl
 
 def usage(
     holdings: Iterable[Holding], quotas: Mapping[QuotaKey, QuotaSteps], *, start: int, end: int
-) -> dict[Account, Usage]:
+) -> dict[Account, UsageSum]:
     """Return the usage from `start` until `end` (microseconds) by account; open rows count until `end`."""
-    accounts: defaultdict[Account, Usage] = defaultdict(Usage)
+    accounts: defaultdict[Account, UsageSum] = defaultdict(UsageSum)
     within = [h for h in holdings if max(start, h.begins) < (end if h.ends is None else min(h.ends, end))]
     for quota_key, rows in groupby(
         sorted(within, key=attrgetter("quota_key", "order", "begins")), key=attrgetter("quota_key")
@@ -95,7 +95,7 @@ def usage(
 
 
 def _add_usage(
-    rows: list[Holding], steps: QuotaSteps, start: int, end: int, accounts: defaultdict[Account, Usage]
+    rows: list[Holding], steps: QuotaSteps, start: int, end: int, accounts: defaultdict[Account, UsageSum]
 ) -> None:
     """Add the usage of one quota key to `accounts`; `rows` are sorted by `Holding.order`."""
     quota = next((nominal for at, nominal in reversed(steps) if at <= start), 0)
@@ -129,7 +129,7 @@ class _Sweep:
     takes about n log n steps.
     """
 
-    def __init__(self, rows: Sequence[Holding], quota: int, accounts: Mapping[Account, Usage]) -> None:
+    def __init__(self, rows: Sequence[Holding], quota: int, accounts: Mapping[Account, UsageSum]) -> None:
         self._rows = rows
         self._accounts = accounts
         self._free = quota

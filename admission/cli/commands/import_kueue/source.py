@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cli.arguments.foreign import is_kueue_configuration
 from admission.cli.errors import CommandError
 from admission.cluster.errors import Forbidden, NotFound
-from admission.cluster.informer import ObjectChange
+from admission.cluster.informer import WatchedChange
 from admission.controller.intake.served import listed
 from admission.controller.state.context import PATHS, Context
 from admission.kinds.devices import Inventory
@@ -86,7 +86,7 @@ async def in_cluster(client: Client, kinds: Kinds) -> Importable:
         async for item in _items(client, path):
             metadata = item["metadata"]
             key = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-            found.context.update(resource, ObjectChange("ADDED", key, metadata["uid"], item))
+            found.context.update(resource, WatchedChange("ADDED", key, metadata["uid"], item))
     return found
 
 
