@@ -12,7 +12,7 @@ WORKERS ?= 4
 .PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests ways lives clean
 
 help:
-	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
+	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, SCENE=clusters, KEEP=1 to look around)'
 	@echo 'make test     run the tests (COSTLY=1: also the costly ones, as CI does; ALL=1: all)   make lint   ruff, mypy, import-linter'
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000", or "--kinds 100")'
@@ -37,7 +37,7 @@ $(INSTALLED): constraints.txt pyproject.toml
 setup: $(INSTALLED)
 
 demo: $(INSTALLED)
-	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(KEEP),--keep)
+	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(SCENE),--scene '$(SCENE)') $(if $(KEEP),--keep)
 
 # Bytecode is kept, also where the environment says otherwise: each worker and each process of Sluice would compile all
 # modules again, for longer than most tests take. COSTLY=1 also runs the tests marked `costly`, most of which start
