@@ -324,7 +324,10 @@ class Kind(ABC):
         return spec
 
     def copied_status(self, status: Mapping[str, Any], copy: Mapping[str, Any] | None) -> Object:
-        """Return the status that an object gets by that of its copy. `copy`: None: there is none, it is suspended."""
+        """Return the status that an object gets by that of its copy. `copy`: None: there is none, it is suspended.
+
+        Of a kind that is rendered by a child, it is the last status of that child.
+        """
         return dict(copy or {})
 
     def queue_name(self, obj: Object) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds.base import DISPATCHED, MANAGED, SUBMITTED_BY
+from admission.kinds.base import DISPATCHED, MANAGED, RENDERED, SUBMITTED_BY
 from admission.kinds.patches import annotated, pointer
 
 if TYPE_CHECKING:
@@ -270,7 +270,8 @@ def end_patch(kind: Kind, obj: Object) -> list[Object]:
 def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:
     """Return the JSON patch of the status of a dispatched object, so that it is that of its copy; empty: it is.
 
-    Without a copy it is that of an object which is suspended. One that stays gated gets the last status only.
+    Without a copy it is that of an object which is suspended. One that stays gated gets the last status only; if it is
+    rendered by a child, the patch is for that.
     """
     status = obj.get("status") or {}
     if is_dispatched(kind, obj):
@@ -278,6 +279,9 @@ def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:
             return []
     elif copy is None or kind.observe(copy).finished is None or kind.observe(obj).finished is not None:
         return []
+    elif kind.rendered_by is not None:
+        wanted = kind.copied_status({}, copy.get("status") or {})
+        return [_test_uid(obj[RENDERED]["uid"]), {"op": "add", "path": "/status", "value": wanted}]
     wanted = kind.copied_status(status, None if copy is None else copy.get("status") or {})
     if wanted == status:
         return []
@@ -285,4 +289,8 @@ def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:
 
 
 def _same(obj: Object) -> Object:
-    return {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}
+    return _test_uid(obj["metadata"]["uid"])
+
+
+def _test_uid(uid: str) -> Object:
+    return {"op": "test", "path": "/metadata/uid", "value": uid}

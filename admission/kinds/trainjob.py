@@ -49,6 +49,8 @@ _TEMPLATES: Final = "templates"
 """Key in an `original`: by pod set, what a start causes in its template (`put`), and what was there (`original`)."""
 _ASKED: Final = "asked"
 """Key in an `original`: a digest of the TrainJob's fields that decide about its pods."""
+_OF_JOB_SET: Final = {"Complete": "Completed", "Failed": "Failed"}
+"""Conditions of an ended TrainJob, and those of its JobSet from which they come."""
 _NOT_OF_PODS: Final = frozenset({"image", "command", "args", "env"})
 """Fields of `spec.trainer` that change neither the number of pods nor their requests."""
 
@@ -100,9 +102,9 @@ class TrainJobKind(DeclaredKind):
         """Return the JobSet's pod sets. Raises Misconfigured if there is no JobSet, or an outdated one."""
         if is_dispatched(self, obj):  # older Trainers run it nevertheless (kubeflow/trainer issue 3632)
             raise Misconfigured(
-                "spec.managedBy: a TrainJob cannot be sent to another cluster: Kubeflow Trainer either runs it here as "
-                "well, or makes no JobSet here from which its pods could be counted; create the TrainJob in the "
-                "cluster that it is to run in, or send a JobSet"
+                "spec.managedBy: a TrainJob with this field cannot be sent to another cluster: Kubeflow Trainer either "
+                "runs it here as well, or makes no JobSet here from which its pods could be counted; leave the field "
+                "out, and it stays suspended here while its copy runs"
             )
         if obj.get(RENDERED) is None:
             raise Misconfigured(
@@ -115,9 +117,14 @@ class TrainJobKind(DeclaredKind):
             raise Misconfigured("spec: its JobSet is still as its last start had it; Kubeflow Trainer is to update it")
         return found
 
-    def may_stay_gated(self, obj: Object) -> bool:
-        """Return False: Trainer, up to 2.3, takes its condition Failed away whenever it looks at it."""
-        return False
+    def copied_status(self, status: Mapping[str, Any], copy: Mapping[str, Any] | None) -> Object:
+        """Return the status of its JobSet, from which Trainer makes that of the TrainJob.
+
+        Trainer, up to 2.3, takes away the condition Failed that a JobSet does not have.
+        """
+        conditions = (each for each in (copy or {}).get("conditions") or () if each.get("status") == "True")
+        ended = [{**each, "type": _OF_JOB_SET[each["type"]]} for each in conditions if each["type"] in _OF_JOB_SET]
+        return {"conditions": ended, "terminalState": ended[0]["type"]} if ended else {}
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """Return the faults in labels and annotations; the object alone does not show its pods."""
@@ -201,6 +208,8 @@ class TrainJobKind(DeclaredKind):
 
         While it is suspended, Trainer applies changes of these fields to the JobSet.
         """
+        if not original.get(_GIVEN):  # its copy was started, not itself
+            return True
         if not self.carries(obj, original):
             return False
         asked: str | None = original.get(_ASKED)

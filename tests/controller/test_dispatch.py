@@ -140,6 +140,8 @@ async def test_job_without_managed_by_stays_suspended_and_gets_the_last_status_o
     await hub.job("one", waits_for_its_copy("b"))
 
     await clusters.b.job("one", runs)
+    lost = {"match": {"user": "sluice", "verb": "patch", "resource": "jobs/status"}, "do": "error", "code": 503}
+    hub.sandbox.faults.install({"rules": [{**lost, "limit": 1}]})
     for pod in clusters.b.user.list("pods"):
         status = {"status": {"phase": "Succeeded"}}
         await clusters.b.user.patch("pods", "team-a", pod["metadata"]["name"], status, subresource="status")

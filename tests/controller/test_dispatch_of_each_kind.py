@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 import yaml
 from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
+from grouped_kinds import pods_until
 from job_examples import flavor, local_queue
 from kind_manifests import FOLDER, GOLDEN, document
 from other_clusters import cluster, other_cluster, state
@@ -21,6 +22,7 @@ from test_way_of_each_kind import (
     with_lasting_pods,
     wrapped_in,
 )
+from trainer import FRAMEWORKS as TRAINER_FRAMEWORKS
 from trainer import KINDS as TRAINER_KINDS
 from trainer import TRAIN_JOB, trainer
 
@@ -108,7 +110,62 @@ async def test_trainjob_for_another_cluster_says_why_it_waits(world):
         await world.user.patch("trainjobs", "team-a", name, {"spec": {"managedBy": KUEUES}})
         await world.start(kinds=TRAINER_KINDS)
         waiting = await world.record(name, "pending", reason="Misconfigured")
-        assert waiting.message.startswith("spec.managedBy: a TrainJob cannot be sent to another cluster")
+        assert waiting.message.startswith("spec.managedBy: a TrainJob with this field cannot be sent")
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("phase", "condition"), [("Succeeded", "Complete"), ("Failed", "Failed")])
+async def test_trainjob_stays_suspended_and_ends_as_its_copy(world, tmp_path, phase, condition):
+    manifest, runtime = yaml.safe_load_all((FOLDER / "trainjob-v2.yaml").read_text())
+    name, user = manifest["metadata"]["name"], world.user
+    spec = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    spec["backoffLimit"] = 0
+    spec["template"]["metadata"] = {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}
+    queue, nodes = queue_of({"cpu": 16000, **dict.fromkeys(RESOURCES[1:], 2**50)}), flavor()
+    queue["spec"]["dispatch"] = {}
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(other_cluster(tmp_path, "b"))
+        for sandbox in (world.sandbox, there.sandbox):
+            await stack.enter_async_context(trainer(sandbox, "2.2"))
+            await sandbox.local("admin").create("trainingruntimes", "team-a", runtime)
+        for number in range(2):
+            await there.user.create("nodes", "", node(number))
+        await world.apply(
+            {**nodes, "spec": {**nodes["spec"], "clusters": ["b"]}}, queue, local_queue("user-queue"), cluster("b")
+        )
+
+        def join(cluster):
+            return Connection(Client.from_kubeconfig(there.kubeconfig), all_kinds(frameworks=TRAINER_FRAMEWORKS), None)
+
+        await world.start(kinds=TRAINER_KINDS, join=join)
+        await state(world, "Active")
+        created = await user.create("trainjobs", "team-a", through_the_webhook(manifest, TRAIN_JOB))
+        await until(user, "trainjobs", name, lambda each: runs_in(each) == "b")
+        pods = await pods_until(there.user, "team-a", lambda found: sum(map(is_running, found.values())) == 4)
+        uid = created["metadata"]["uid"]
+        assert {pod["metadata"]["labels"]["sluice.dev/workload-uid"] for pod in pods.values()} == {uid}
+        assert user.list("pods") == []
+
+        await world.end()
+        await world.start(kinds=TRAINER_KINDS, join=join)
+        await state(world, "Active")
+        await world.order(name, held=True)
+        await world.record(name, "pending", reason="OnHold")
+        assert "OutOfSync" not in [reason for reason, _ in await world.history(name)]
+        assert there.user.list("trainjobs") == []
+        assert user.get("trainjobs", "team-a", name)["spec"] == created["spec"]
+        await world.order(name, held=False)
+        pods = await pods_until(there.user, "team-a", lambda found: sum(map(is_running, found.values())) == 4)
+        for pod in pods:
+            await there.user.patch("pods", "team-a", pod, {"status": {"phase": phase}}, subresource="status")
+        ended = await until(user, "trainjobs", name, lambda each: TRAIN_JOB.observe(each).finished)
+        assert ended["status"]["conditions"][-1]["type"] == condition
+        assert ended["spec"]["suspend"] is True
+        assert (await world.record(name, "finished")).outcome == phase
+
+
+def is_running(pod):
+    return pod.get("status", {}).get("phase") == "Running"
 
 
 async def live_as_a_copy(world, tmp_path, kind, stored, *, kinds, amounts, wrapped=()):

@@ -36,9 +36,8 @@ _RECORDED: Final = "vectors/test_vectors_recorded.py::test_decisions_of_a_record
 _CASES: Final = "vectors/test_vectors_cases.py::test_decision_of_a_single_case_matches_the_reference"
 _METRICS: Final = "cli/test_cli_metrics.py::test_each_kueue_metric_is_documented_with_its_labels_or_as_missing"
 _DISPATCH: Final = (
-    "Jobs, and other kinds that have a `managedBy`, used or not, except TrainJobs, are "
-    "[dispatched](tasks/dispatch.md); the rest runs in the cluster in which it was created; "
-    "[clusters share one quota](tasks/clusters.md)"
+    "Jobs, and other kinds that have a `managedBy`, used or not, are [dispatched](tasks/dispatch.md); the "
+    "rest runs in the cluster in which it was created; [clusters share one quota](tasks/clusters.md)"
 )
 
 TABLES: Final = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from admission.apimachinery.errors import PatchFailed
 from admission.apimachinery.patches import json_patch
 from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch
 from admission.controller.state.faults import cause
 from admission.controller.state.inbox import CopyAnswered, Recheck
@@ -25,6 +26,7 @@ from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write, reference
 from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
+from admission.kinds.base import RENDERED
 from admission.kinds.dispatched import (
     Origin,
     attempt_of,
@@ -164,7 +166,10 @@ class Dispatching:
         """Return the state of an object that is dispatched, with that of its copy."""
         tracked = self._state.registry.get(seen.uid)
         copy, certain = (None, True) if tracked is None else self._copy(tracked, kind)
-        return observed(kind, obj, seen, None if copy is None else copy.seen, certain=certain)
+        there = None if copy is None else copy.seen
+        if copy is not None and kind.rendered_by is not None:  # the child there has the pods of the one here
+            there = kind.observe({**copy.object, RENDERED: obj.get(RENDERED)})
+        return observed(kind, obj, seen, there, certain=certain)
 
     def _target(self, tracked: Tracked) -> DispatchTarget | None:
         """Return the cluster that a workload is dispatched to; None: it has left, or it is dispatched to none."""
@@ -242,7 +247,7 @@ class Dispatching:
             self._begun[tracked.uid] = copy.uid
         if step not in (CopyStep.NOTHING, CopyStep.VANISHED):
             log.debug("%s: %s", tracked.record.workload.key, step.name)
-        if step is CopyStep.REPORT:
+        if step is CopyStep.REPORT and kind.rendered_by is None:
             self._reported[tracked.uid] = reported
         self._request(step, tracked, kind, obj, copy, fewer if step is CopyStep.SHRINK else patch)
 
@@ -269,12 +274,28 @@ class Dispatching:
                 self._sender.send(Step.START, Write(reference(tracked.record.workload), begin))
             case CopyStep.SUSPEND:
                 self._end(tracked, kind, obj)
+            case CopyStep.REPORT if kind.rendered_by is not None:
+                self._report_to_child(tracked, kind.rendered_by, obj, patch)
             case CopyStep.REPORT:
                 self._sender.send(Step.WAIT, Write(reference(tracked.record.workload), patch, "status"))
             case CopyStep.VANISHED if target is not None:
                 self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
             case _:
                 pass
+
+    def _report_to_child(self, tracked: Tracked, source: tuple[str, str], obj: Object, patch: list[Object]) -> None:
+        """Write the last status of the child that an object is rendered by, until that object has ended by it."""
+        kinds, workload, uid = self._reconciler.environment.kinds, tracked.record.workload, obj[RENDERED]["uid"]
+        kind = kinds.get(*source)
+        if kind is None or self._sender.is_busy(uid):
+            return
+        child = ObjectReference(kinds.api_version(kind), kind.kind, workload.name, uid, workload.namespace)
+        self._sender.send(Step.WAIT, Write(child, patch, "status"))
+        self._sender.remind(tracked.uid, _PAUSE)
+
+    def report_failed(self, uid: str) -> None:
+        """Have the status written again that is to be written, as the last request may not have arrived."""
+        self._reported.pop(uid, None)
 
     def _end(self, tracked: Tracked, kind: Kind, obj: Object) -> None:
         self._sender.send(Step.STOP, Write(reference(tracked.record.workload), end_patch(kind, obj)))

@@ -35,7 +35,7 @@ class _Rendering(NamedTuple):
     child: str
     """Uid of the rendered child."""
     raw: bytes
-    """Its generation and spec, as JSON."""
+    """Its uid, generation and spec, as JSON."""
 
 
 class Renderings:
@@ -58,7 +58,7 @@ class Renderings:
         owner = "" if claimed is None else rendered_owner(kind, obj, claimed)
         if not owner:
             return self.child_deleted(metadata["uid"]) if metadata["uid"] in self.owners else ""
-        content = {"generation": metadata.get("generation"), "spec": obj.get("spec")}
+        content = {"uid": metadata["uid"], "generation": metadata.get("generation"), "spec": obj.get("spec")}
         rendering = _Rendering(metadata["uid"], bytes(orjson.dumps(content)))
         if self._of_owner.get(owner) == rendering:
             return ""

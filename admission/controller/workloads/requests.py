@@ -211,6 +211,8 @@ class Requests:
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Handle an error by its type; when in doubt, read the object again before any other request."""
         tracked.attempts += 1
+        if self._dispatching is not None:
+            self._dispatching.report_failed(tracked.uid)
         if isinstance(error, NotFound):
             if self._kinds.is_composed(tracked.record.workload) and self._groups.members(tracked):
                 self._groups.enqueue(tracked)  # other pods were created during the search for its pods
