@@ -79,7 +79,7 @@ async def test_multikueue_becomes_clusters_and_dispatch(sluice, tmp_path, versio
     assert (await spec("rf/far"))["clusters"] == ["east", "west"]
     assert "clusters" not in await spec("rf/shared")
     queue = await spec("cq/dispatching")
-    assert "dispatch" in queue
+    assert queue["dispatch"]["clusters"] == ["west", "east"]  # as the MultiKueueConfig has them
     assert not queue.get("admissionChecksStrategy")
     assert "dispatch" not in await spec("cq/at-home")
     assert (await sluice("get", "ac")).stdout == ""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _GROUP: Final = "kueue.x-k8s.io"
 _CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 _MEANS: Final = (
-    "spec.dispatch: its Jobs run in the clusters of its flavors, tried by name; without spec.managedBy, which Kueue's "
-    "webhook has set and Sluice's does not, they stay suspended in the hub, and show the last status of their copy. "
-    "Quotas of the clusters' own queues are not imported"
+    "spec.dispatch: its Jobs run in the clusters of its flavors, tried in the order of the MultiKueueConfig; without "
+    "spec.managedBy, which Kueue's webhook has set and Sluice's does not, they stay suspended in the hub, and show the "
+    "last status of their copy. Quotas of the clusters' own queues are not imported"
 )
 _UNNAMED: Final = "is also used without MultiKueue, or with other clusters: say in spec.clusters where its nodes are"
 
@@ -41,7 +41,7 @@ def translate(documents: Iterable[Document]) -> Translated:
     for name, check in _named(documents, "AdmissionCheck"):
         if check["spec"].get("controllerName") == _CONTROLLER:
             config = (check["spec"].get("parameters") or {}).get("name", "")
-            checks[name] = sorted(map(str, clusters_of.get(config, ())))
+            checks[name] = list(map(str, clusters_of.get(config, ())))
     found = Translated([], {}, [])
     uses: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
     for _, queue in _named(documents, "ClusterQueue"):
@@ -130,7 +130,11 @@ def _clusters_by_flavor(spec: dict[str, Any], checks: dict[str, list[str]]) -> d
 
 def _without_checks(spec: dict[str, Any], checks: dict[str, list[str]]) -> dict[str, Any]:
     """Return the spec of a ClusterQueue that dispatches in place of its MultiKueue checks."""
-    changed = {**copy.deepcopy(spec), "dispatch": {}}
+    everywhere = [str(each) for each in spec.get("admissionChecks") or ()]
+    rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    named = [*everywhere, *(str(rule.get("name")) for rule in rules)]
+    order = list(dict.fromkeys(cluster for check in named for cluster in checks.get(check, ())))
+    changed = {**copy.deepcopy(spec), "dispatch": {} if order == sorted(order) else {"clusters": order}}
     if "admissionChecks" in changed:
         changed["admissionChecks"] = [each for each in changed["admissionChecks"] or () if each not in checks]
     if strategy := changed.get("admissionChecksStrategy"):
