@@ -157,6 +157,8 @@ async def test_logs_of_a_dispatched_job_are_those_of_its_own_pods_for_who_may_re
     await finished(replica, workload)
     status, text = await replica.get(f"{PATH}/{workload}/log?pod={name}", token="alice-token")
     assert (status, text) == (200, out.decode())  # its copy stays as long as it does
+    status, text = await replica.get(f"{PATH}/{workload}", token="alice-token")
+    assert json.loads(text)["status"]["clusterName"] == "b"
 
 
 @pytest.mark.costly

@@ -38,6 +38,7 @@ def workload_document(
     pod_sets: list[Document],
     order: Order | None = None,
     checks: Iterable[CheckRecord] = (),
+    last_cluster: str = "",
     now: float,
 ) -> Document:
     """Return the document of a workload.
@@ -46,6 +47,7 @@ def workload_document(
     pod_sets: its `pod_set_documents`, which workloads of one shape share.
     order: changes by users and admins (queue, priority, hold ...), which the leader may not have processed yet.
     checks: states of its admission checks.
+    last_cluster: where a finished one was dispatched to; empty: to none.
     now: Unix time (s).
     """
     workload = record.workload
@@ -63,7 +65,7 @@ def workload_document(
             **_owner(workload),
         },
         "spec": _spec(record, pod_sets, order),
-        "status": _status(record, checks, now),
+        "status": _status(record, checks, last_cluster, now),
     }
 
 
@@ -118,7 +120,7 @@ def _pod_set(pod_set: PodSet) -> Document:
     return document
 
 
-def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -> Document:
+def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], last_cluster: str, now: float) -> Document:
     status: Document = {
         "state": record.state.value,
         "clusterQueue": record.status_cluster_queue,
@@ -129,8 +131,9 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
         status["admittedAt"] = timestamp(admitted)
     if record.admission is not None:
         status["admission"] = _admission(record.admission)
-        if record.admission.cluster:  # Kueue's name for the cluster that MultiKueue has chosen
-            status["clusterName"] = record.admission.cluster
+    cluster = last_cluster if record.admission is None else record.admission.cluster
+    if cluster:  # Kueue's name for the cluster that MultiKueue has chosen
+        status["clusterName"] = cluster
     if check_states := [_check(check, record.admitted_at) for check in checks]:
         status["admissionChecks"] = check_states
     if record.requeues or record.not_before is not None:

@@ -265,7 +265,8 @@ class PodsOfWorkloads:
             raise Unanswered(f"the pods are in the cluster {home}: look at them there")
         if record.admission is not None:
             return record, record.admission.cluster or LOCAL
-        return record, await self._store.workloads.last_cluster(record.workload.uid) or LOCAL
+        uid = record.workload.uid
+        return record, (await self._store.workloads.last_clusters([uid])).get(uid, LOCAL)
 
     async def _check(self, request: web.Request, wanted: Attributes) -> None:
         namespace, name = request.match_info["namespace"], request.match_info["name"]

@@ -280,13 +280,15 @@ class WorkloadQueries:
 
         return await self._database.read_sync(query)
 
-    async def last_cluster(self, uid: str) -> str:
-        """Return the cluster that a workload was last dispatched to; empty: its last admission was to its own."""
-        columns = admissions.c
-        statement = select(columns.cluster).where(columns.workload_uid == uid).order_by(columns.id.desc()).limit(1)
+    async def last_clusters(self, uids: Iterable[str]) -> dict[str, str]:
+        """Return by uid the clusters to which workloads were dispatched by their last admission."""
+        columns, wanted = admissions.c, [*uids]
 
-        def query(connection: Connection) -> str:
-            return connection.scalar(statement) or ""
+        def query(connection: Connection) -> dict[str, str]:
+            named = in_list(connection.dialect.name, columns.workload_uid, wanted)
+            last = select(func.max(columns.id)).where(named).group_by(columns.workload_uid)
+            found = select(columns.workload_uid, columns.cluster).where(columns.id.in_(last))
+            return {row.workload_uid: row.cluster for row in connection.execute(found) if row.cluster}
 
         return await self._database.read_sync(query)
 
