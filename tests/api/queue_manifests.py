@@ -68,11 +68,6 @@ def price_book(name: str, *prices: dict[str, Any]) -> dict[str, Any]:
     return manifest("PriceBook", name, spec={"currency": "EUR", "prices": [*prices]})
 
 
-def budget_request(name: str, budget: str, hours: int, *, namespace: str = "team-a") -> dict[str, Any]:
-    spec = {"budget": budget, "resource": "nvidia.com/gpu", "hours": hours, "day": "2030-12-01", "reason": "deadline"}
-    return manifest("BudgetRequest", name, namespace=namespace, spec=spec)
-
-
 def drain(name: str, *nodes: str) -> dict[str, Any]:
     spec = {"nodes": [*nodes], "flavors": ["a100"], "deadline": "2030-12-01T18:00:00Z", "reason": "fans"}
     return manifest("Drain", name, spec=spec)

@@ -85,21 +85,6 @@ def test_pods_above_the_total_quota_are_reported() -> None:
     assert [kept for sentence, kept in run.closing().items() if "quota was exceeded" in sentence] == [False]
 
 
-def test_pods_above_the_borrowing_limit_of_a_team_are_reported() -> None:
-    run = Run()
-    for job in run.jobs_of("platform")[:4]:
-        run.pods(job)
-    assert run.account.live.violations[0].startswith("platform: pods request 62 cpu, at most 60 allowed")
-
-
-def test_pods_above_quota_are_reported_although_their_jobs_are_suspended() -> None:
-    run = Run()
-    for job in run.jobs_of("research")[:6]:
-        run.show(job, suspend=True)
-        run.pods(job)
-    assert run.account.live.violations[0].startswith("research: pods request 102 cpu, at most 100 allowed")
-
-
 def test_quota_of_ended_pods_may_be_used_by_another_job() -> None:
     run = Run()
     ending, other = run.jobs_of("research")[:5], run.jobs_of("research")[5]
@@ -137,18 +122,6 @@ def test_complete_failed_or_deleted_job_releases_its_quota() -> None:
     run.account.job(f"research/{gone.name}", None)
     assert run.account.used("cpu") == 0
     assert (run.account.count(Phase.DONE), run.account.count(Phase.FAILED)) == (1, 1)
-
-
-def test_bound_usage_counts_pods_until_they_end_or_are_deleted() -> None:
-    run = Run()
-    job = run.jobs_of("research")[0]
-    run.show(job)
-    run.pods(job, 4)
-    assert run.account.bound("cpu") == 8_000
-    run.pods(job, 2, phase="Succeeded")
-    run.account.pod(f"research/{job.name}-2", None)
-    run.account.pod(f"research/{job.name}-2", None)
-    assert run.account.bound("cpu") == 2_000
 
 
 def test_jobs_of_other_namespaces_are_not_counted() -> None:

@@ -19,7 +19,6 @@ from admission.sandbox import Sandbox
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 TIMING = Timing(lease_duration=300, renew_deadline=200, retry_period=40)
 """Requests are limited in real time by parts of these: with the defaults, a busy machine can exceed them."""
 
