@@ -430,6 +430,24 @@ async def test_what_cannot_be_copied_along_is_named_and_no_pod_starts(hub, clust
         assert other.sandbox.requests["PATCH", "jobs", "sluice"] == 0
 
 
+async def test_users_of_the_other_cluster_get_nothing_copied_by_what_they_put_in_place_of_a_copy(hub, clusters):
+    await hub.apply(ordered(copyAlong={"configMaps": ["*"], "secrets": ["*"]}))
+    await hub.user.create("configmaps", "team-a", {"metadata": {"name": "settings"}, "data": {"a": "1"}})
+    await hub.user.create("secrets", "team-a", {"metadata": {"name": "hidden"}, "data": {"a": "eA=="}})
+    failing = {"match": {"verb": "create", "resource": "configmaps"}, "do": "error", "code": 500}
+    clusters.b.sandbox.faults.install({"rules": [failing]})
+    await hub.submit(needing("one", VOLUMES[0]))
+    copy = await clusters.b.job("one", lambda obj: obj["spec"]["suspend"])
+    theirs = needing("one", *VOLUMES[:1], {"secret": {"secretName": "hidden"}})
+    del theirs["spec"]["managedBy"]
+    theirs["metadata"] |= {key: copy["metadata"][key] for key in ("labels", "annotations")}
+    await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
+    await clusters.b.submit(theirs)
+    clusters.b.mend()
+    await clusters.b.job("one", runs)
+    assert "hidden" not in {each["metadata"]["name"] for each in clusters.b.user.list("secrets")}
+
+
 async def test_end_of_sluice_before_all_is_copied_along_starts_no_pod_without_it(hub, clusters):
     await hub.apply(ordered(copyAlong={"configMaps": ["settings"]}))
     await hub.user.create("configmaps", "team-a", {"metadata": {"name": "settings"}, "data": {"a": "1"}})

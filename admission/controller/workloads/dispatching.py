@@ -262,7 +262,7 @@ class Dispatching:
             case CopyStep.DELETE if target is not None and copy is not None:
                 self._delete(tracked.uid, target, copy)
             case CopyStep.COMPLETE if target is not None and copy is not None:
-                self._complete(tracked, kind, target, copy)
+                self._complete(tracked, kind, obj, target, copy)
             case CopyStep.SHRINK if target is not None and copy is not None:
                 self._under_way.add(tracked.uid)
                 answer = partial(self._answer, tracked.uid, target.name, "shrink", copy.uid)
@@ -361,9 +361,12 @@ class Dispatching:
         rule = self._reconciler.environment.context.dispatch_rule("", tracked.record.cluster_queue)
         return () if rule is None else copied_along(needs, rule[0].copy_along)
 
-    def _complete(self, tracked: Tracked, kind: Kind, target: DispatchTarget, copy: Copy) -> None:
-        """Copy along what the pods of a suspended copy need, then unsuspend it."""
-        workload, obj = tracked.record.workload, copy.object
+    def _complete(self, tracked: Tracked, kind: Kind, obj: Object, target: DispatchTarget, copy: Copy) -> None:
+        """Copy along what the pods of an object need, then unsuspend its copy.
+
+        What that is only the object says: others can write into the copy, or put another one in its place.
+        """
+        workload, resume = tracked.record.workload, kind.resume_patch(copy.object)
         there = target.kinds.get(kind.group, kind.kind) or kind
         path = _path(target, copy)
         owner = {
@@ -380,7 +383,7 @@ class Dispatching:
                 await target.needed.provide(
                     self._client, target.writer, workload.namespace, along, owner, target.copies.key
                 )
-                result: Object | ClusterError = await target.writer.request(Patch(path, kind.resume_patch(obj)))
+                result: Object | ClusterError = await target.writer.request(Patch(path, resume))
             except ClusterError as error:
                 result = error
             except Exception as error:  # noqa: BLE001  a cluster that answers absurdly must not hold the workload for ever

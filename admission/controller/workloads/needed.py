@@ -108,7 +108,8 @@ class Needed:
                 await self._client.get(f"{PATHS[need.kind].format(namespace)}{need.name}", only_metadata=True)
             except NotFound as error:
                 # Another name, or none: the cluster does not serve the kind.
-                exists = (error.status.get("details") or {}).get("name") != need.name
+                details = error.status.get("details")
+                exists = not isinstance(details, dict) or details.get("name") != need.name
                 seconds = _FOUND if exists else _LACKED
             except Forbidden:
                 pass
