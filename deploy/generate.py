@@ -35,6 +35,7 @@ COPIES = {
         "rbac/cancel.yaml",
         "rbac/devices.yaml",
         "rbac/failure-recovery.yaml",
+        "rbac/usage-metrics.yaml",
         "rbac/dispatch.yaml",
         "prometheus/rules.yaml",
     )

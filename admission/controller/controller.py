@@ -27,6 +27,7 @@ from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFrom
 from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.decisions.undecidable import undecidable
 from admission.controller.decisions.unused_reservations import UnusedReservations
+from admission.controller.decisions.usage_meter import UsageMeter
 from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
 from admission.controller.site import Site
@@ -347,6 +348,12 @@ class Controller:
                     leads=lambda: self.is_deciding, faults=self.faults, interval=self.quota_interval,
                 )  # fmt: skip
                 group.create_task(drains.run(), name="drains of nodes")
+                if self._policy.usage is not None:
+                    meter = UsageMeter(
+                        self._store, self.home.client, self.home.inbox, lambda: self.home.leader.state.registry,
+                        self._policy.usage, leads=lambda: self.is_deciding, epoch=epoch, faults=self.faults,
+                    )  # fmt: skip
+                    group.create_task(meter.run(), name="usage")
                 self._provisioning_changed()
                 await self._loop()
         finally:

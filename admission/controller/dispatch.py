@@ -9,13 +9,13 @@ from admission.controller.state.inbox import (
     CopyAnswered,
     DelayEnded,
     DevicesChanged,
+    HistoryNote,
     KindListed,
     NodesAndPodsChanged,
     NodesDrained,
     ObjectGone,
     ObjectReturned,
     ObjectsChanged,
-    PodForced,
     PodProblemsFound,
     PodsCounted,
     PodsGone,
@@ -31,9 +31,9 @@ from admission.controller.workloads.triggers import (
     ContextChange,
     Drained,
     LastPodEnded,
+    Noted,
     ObjectDeleted,
     Ordered,
-    PodEndedByForce,
     PodProblem,
     RequestsMeasured,
     StopHindered,
@@ -122,7 +122,7 @@ class Dispatcher:
                 case DelayEnded(uid):
                     with self._isolation.of(uid):
                         self._read(uid)
-                case PodsGone() | PodsLeft() | PodsCounted() | PodsMeasured() | PodProblemsFound() | PodForced():
+                case PodsGone() | PodsLeft() | PodsCounted() | PodsMeasured() | PodProblemsFound() | HistoryNote():
                     self._pods_reported(message)
                 case NodesAndPodsChanged() | NodesDrained():
                     self._nodes_and_pods_changed(message)
@@ -165,7 +165,7 @@ class Dispatcher:
         return True
 
     def _pods_reported(
-        self, message: PodsGone | PodsLeft | PodsCounted | PodsMeasured | PodProblemsFound | PodForced
+        self, message: PodsGone | PodsLeft | PodsCounted | PodsMeasured | PodProblemsFound | HistoryNote
     ) -> None:
         match message:
             case PodsGone(uid, wait):
@@ -181,8 +181,8 @@ class Dispatcher:
                 self._trigger(uid, RequestsMeasured(requests, pods))
             case PodProblemsFound(uid, text):
                 self._trigger(uid, PodProblem(text))
-            case PodForced(uid, text):
-                self._trigger(uid, PodEndedByForce(text))
+            case HistoryNote(uid, reason, text):
+                self._trigger(uid, Noted(reason, text))
 
     def _nodes_and_pods_changed(self, message: NodesAndPodsChanged | NodesDrained) -> None:
         if isinstance(message, NodesDrained):

@@ -513,6 +513,13 @@ def ended_by_force(node: str, seconds: float) -> str:
     )
 
 
+def idle(held: Mapping[str, float], seconds: float, below: float) -> str:
+    """A workload has used less than a share of what it holds, by resource, for so long."""
+    amounts = ", ".join(f"{format_amount(name, round(amount))} {name}" for name, amount in held.items())
+    time = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
+    return f"It holds {amounts}, and has used less than {below:.0%} of that for {time}."
+
+
 def moved(local_queue: str) -> str:
     """It was moved to another LocalQueue while it held quota."""
     return f"It was moved to LocalQueue {local_queue}, and queues there."

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from admission.model.base import FieldFaultsError, Model, Name, OptionalName
 
-SubscribedEvent: TypeAlias = Literal["Admitted", "Preempted", "Finished", "QuotaChanged", "BudgetUsed"]
+SubscribedEvent: TypeAlias = Literal["Admitted", "Preempted", "Finished", "QuotaChanged", "BudgetUsed", "Idle"]
 
 _SHORTEST_WAIT = 60  # seconds
 _LONGEST_WAIT = 365 * 24 * 3600
@@ -19,9 +19,10 @@ class SubscriptionSpec(Model):
 
     receiver: Name
     """Where notifications go: a receiver of `notifications.receivers` in the configuration of `sluice serve`."""
-    events: Annotated[tuple[SubscribedEvent, ...], Field(max_length=5)] = ()
-    """The events: Admitted, Preempted and Finished concern a workload, QuotaChanged a ClusterQueue, BudgetUsed Budgets
-    of the namespace, or all: 50, 80 or 100 % were spent or reserved."""
+    events: Annotated[tuple[SubscribedEvent, ...], Field(max_length=6)] = ()
+    """The events: Admitted, Preempted and Finished concern a workload, and Idle one that has not used what it holds for
+    as long as the setting usageMetrics says; QuotaChanged a ClusterQueue, BudgetUsed Budgets of the namespace, or all:
+    50, 80 or 100 % were spent or reserved."""
     pending_longer_than_seconds: Annotated[int, Field(strict=True, ge=_SHORTEST_WAIT, le=_LONGEST_WAIT)] | None = None
     """Also notify of workloads that have been pending for this long, once each time they wait; not given: do not."""
     scope: Literal["Namespace", "Cluster"] = "Namespace"

@@ -26,7 +26,7 @@ WORKLOAD: Final = f"{_PREFIX}workload."
 QUOTA_CHANGED: Final = f"{_PREFIX}quota.changed"
 BUDGET_USED: Final = f"{_PREFIX}budget.used"
 LEFT_OUT: Final = f"{_PREFIX}notifications.leftout"
-"""Types of CloudEvents; `WORKLOAD` is followed by admitted, preempted, finished or pending."""
+"""Types of CloudEvents; `WORKLOAD` is followed by admitted, preempted, finished, pending or idle."""
 
 _MAX_NAME: Final = 300
 _MAX_MESSAGE: Final = 1000
@@ -126,7 +126,8 @@ def slack_text(event: Document) -> str:
         return "\n".join(lines + [_plain(_change(change)) for change in data["changes"][:5]])
     if type_ == BUDGET_USED:
         return _plain(data["message"])
-    texts = {"pending": "has been pending for a long time", "finished": f"is finished ({data['reason']})"}
+    texts = {"pending": "has been pending for a long time", "finished": f"is finished ({data['reason']})",
+             "idle": "does not use what it holds"}  # fmt: skip
     event_name = type_.removeprefix(WORKLOAD)
     title = f"{_plain(data['kind'])} *{_plain(data['namespace'])}/{_plain(data['name'])}*"
     return f"{title} {_plain(texts.get(event_name, f'was {event_name}'))}\n{_plain(data['message'])}".rstrip()

@@ -10,7 +10,7 @@ from admission.engine.vocabulary import PREEMPTED
 from admission.model.queues import ClusterQueue
 from admission.notifications.bodies import left_out_event, quota_event, workload_event
 from admission.store.notifications import Notification, SubscriptionState, WorkloadScope
-from admission.store.records import State
+from admission.store.records import IDLE, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -41,6 +41,8 @@ def event_type(one: WorkloadEvent) -> SubscribedEvent | None:
         return "Finished"
     if one.state is State.ADMITTED and one.reason == _ADMITTED:
         return "Admitted"
+    if one.state is State.ADMITTED and one.reason == IDLE:
+        return "Idle"
     if one.state is State.EVICTING and one.reason == PREEMPTED:
         return "Preempted"
     return None

@@ -49,6 +49,8 @@ LEARNED = "Learned"
 """Its pods request more than their templates, and quota follows."""
 FORCED = "ForcefullyTerminated"
 """A pod of it that stayed terminating on an unreachable node was taken for ended; a reason in the history only."""
+IDLE = "Idle"
+"""It has not used what it holds for a long time; a reason in the history only."""
 SUCCEEDED = "Succeeded"
 """Outcome of a workload that has done what it was for."""
 GOES_ON = (RESIZED, RECLAIMED, NODE_REPLACED, LEARNED)

@@ -17,6 +17,7 @@ from admission.store.database.tables import (
     admissions,
     audit_records,
     head,
+    measured_usage,
     notification_progress,
     pod_sets,
     transitions,
@@ -77,6 +78,7 @@ async def _prune_workloads(database: Database, before: float, epoch: int) -> int
         uids: Sequence[str] = (await connection.scalars(statement)).all()
         if uids:
             await connection.execute(delete(admissions).where(rows.workload_uid.in_(uids)))
+            await connection.execute(delete(measured_usage).where(measured_usage.c.workload_uid.in_(uids)))
             await connection.execute(delete(workloads).where(columns.uid.in_(uids)))
             await connection.execute(_LOWER_PROGRESS)
             later = case((head.c.pruned_to > limit, head.c.pruned_to), else_=limit)

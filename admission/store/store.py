@@ -27,6 +27,7 @@ from admission.store.leadership.leader_clock import LeaderClock
 from admission.store.leadership.lock import Leadership
 from admission.store.ledger import rollup
 from admission.store.ledger.fairness import Fairness, fairness
+from admission.store.ledger.measured_usage import MeasuredUsage
 from admission.store.ledger.past_admissions import past_admissions
 from admission.store.ledger.quota_history import quota_history
 from admission.store.ledger.usage_reports import Reports
@@ -79,6 +80,8 @@ class Store:
         """The audit log, read-only."""
         self.reports = Reports(database, clock=clock)
         """Reports on the ledger: usage, violations. Usage over time: `usage_series`."""
+        self.measured_usage = MeasuredUsage(database)
+        """What workloads used of what they held."""
         self.browser_sessions = BrowserSessions(database, clock=clock)
         """Browser sessions of the dashboard."""
         self.start_estimates = StartEstimates(database)

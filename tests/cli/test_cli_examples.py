@@ -203,6 +203,7 @@ PRINTS = {
     "sluice create priorityclass": ["create", "priorityclass", "x", "--value", "1"],
     "sluice calendar show": ["calendar", "show", "cq/team-a"],
     "sluice report usage": ["report", "usage", "--by", "user"],
+    "sluice report idle": ["report", "idle", "--by", "workload"],
     "sluice report node": ["report", "node", "n17"],
     "sluice config show": ["config", "show"],
 }

@@ -30,6 +30,7 @@ DONE = {
     "tree": "tree research",
     "history": "history cq/team-a",
     "report usage": "report usage",
+    "report idle": "report idle",
     "report node": "report node node-1",
     "report objectives": "report objectives",
     "report fairness": "report fairness",

@@ -14,6 +14,8 @@ from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
+from admission.store.errors import StaleEpoch
+from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
 
@@ -77,6 +79,43 @@ async def test_usage_report_table_shortens_long_names_and_has_totals(sluice: Slu
         "TOTAL                                   memory (GiB)     3.00     0.00      3.00",
         "TOTAL                                   nvidia.com/gpu   8.00     0.00      8.00",
     ]
+
+
+async def test_idle_resources_are_those_that_were_measured_and_not_used(sluice: Sluice, used: None, store: Store):
+    none = await sluice("report", "idle", "--from", "1d", "--resource", "cpu")
+    assert none.stderr == "note: nothing was measured in this time; the setting usageMetrics enables it\n"
+    hour, seconds = NOW // 3600 * 3600, 1800.0
+    rows = [
+        Measured(hour, uid, "cq", "main", "default", resource, seconds * amount, seconds * amount * share)
+        for uid, resource, amount, share in (
+            ("0", "cpu", 2000, 0.5),
+            ("0", "nvidia.com/gpu", 4, 0.25),
+            ("1", "nvidia.com/gpu", 4, 0),
+        )
+    ]
+    epoch = await store.lead("another")
+    for _ in range(2):  # two parts of the hour that it held: 3600 s of 4 GPUs, all of them measured
+        await store.measured_usage.add(rows, epoch=epoch)
+    with pytest.raises(StaleEpoch):
+        await store.measured_usage.add(rows, epoch=epoch - 1)
+    table = await sluice("report", "idle", "--from", "1d", "-o", "wide")
+    assert [line.split() for line in table.stdout.splitlines()[1:]] == [
+        ["USER", "RESOURCE", "HELD", "USED", "IDLE", "UNKNOWN", "%IDLE"],
+        ["ada", "cpu", "2.0", "1.0", "1.0", "0.0", "50%"],
+        [LONG, "cpu", "8.0", "0.0", "0.0", "8.0"],
+        ["ada", "memory", "(GiB)", "1.5", "0.0", "0.0", "1.5"],
+        [LONG, "memory", "(GiB)", "1.5", "0.0", "0.0", "1.5"],
+        [LONG, "nvidia.com/gpu", "4.0", "0.0", "4.0", "0.0", "100%"],
+        ["ada", "nvidia.com/gpu", "4.0", "1.0", "3.0", "0.0", "75%"],
+    ]
+    asked = ("--by", "workload,flavor", "-n", "team-a", "--resource", "nvidia.com/gpu", "--user", "ada", "-o", "csv")
+    lines = [*csv.DictReader(io.StringIO((await sluice("report", "idle", "--from", "1d", *asked)).stdout))]
+    shown = [
+        line[name] for line in lines for name in ("namespace", "workload", "flavor", "unit", "held", "used", "idle")
+    ]
+    assert shown == ["team-a", "job-0", "default", "hours", "4.0", "1.0", "3.0"]
+    wrong = await sluice("report", "idle", "--by", "label:team")
+    assert (wrong.exit_code, "use is not known by label:team" in wrong.stderr) == (1, True)
 
 
 @pytest.mark.usefixtures("used")

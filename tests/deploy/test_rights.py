@@ -397,6 +397,32 @@ async def test_each_permission_for_failure_recovery_is_needed_to_end_a_pod(tmp_p
     assert [right for right, requests in found.items() if not requests] == []
 
 
+@pytest.mark.costly
+async def test_each_permission_for_usage_metrics_is_needed_to_read_them(tmp_path: Path):
+    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    # Pods that are queued are watched anyway.
+    config = {"usageMetrics": {"metricsApi": True}, "integrations": {"frameworks": ["batch/job"]}}
+    roles = [
+        document
+        for document in rendered({"config": config, "rbac": {"userRoles": False, "topology": False}})
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+    ]
+    await migrate(database_url)
+    (tmp_path / "sluice.yaml").write_text(yaml.safe_dump(config))
+    async with Sandbox() as sandbox:
+        user = await _install(sandbox, tmp_path, roles)
+
+        def is_asked() -> bool:
+            return any("metrics.k8s.io" in str(one) for _, one in sandbox.authorizer.decisions)
+
+        async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
+            while not is_asked():
+                await replica.get("/healthz")
+        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-usage-metrics" and "rules" in each)
+        found = await _needing(sandbox, user, rights_of(role))
+    assert [right for right, requests in found.items() if not requests] == []
+
+
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
     """Return for each permission the requests that were allowed, and are refused without it."""
     asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]

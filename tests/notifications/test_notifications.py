@@ -34,13 +34,17 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 ADA = Author("ada")
-ALL = ["Admitted", "Preempted", "Finished"]
+ALL = ["Admitted", "Preempted", "Finished", "Idle"]
 DOCS = Path(__file__).parents[2] / "docs" / "notifications.md"
 
 
 def admits(of: Workload, at: float) -> Changes:
     line = Transition(of.uid, at, State.ADMITTED, "Admitted", "It holds 3 pods in flavor default.")
     return replace(admitted(of, admission(), at=at), transitions=(line,))
+
+
+def is_idle(of: Workload, at: float) -> Changes:
+    return Changes(transitions=(Transition(of.uid, at, State.ADMITTED, "Idle", "It holds 4 nvidia.com/gpu"),))
 
 
 def finishes(of: Workload, at: float) -> Changes:
@@ -72,22 +76,25 @@ async def test_events_of_the_subscribed_namespace_are_delivered_exactly_once(sto
         await process_and_deliver(notifier, epoch)
         for of in (train, other):
             await store.commit(admits(of, clock()), epoch=epoch)
+            await store.commit(is_idle(of, clock()), epoch=epoch)
             await store.commit(preempts(of, clock()), epoch=epoch)
             await store.commit(finishes(of, clock()), epoch=epoch)
         await process_and_deliver(notifier, epoch)
         await process_and_deliver(notifier, epoch)
         subject = "namespaces/team-a/workloads/job-train"
         assert box.types_and_subjects() == [
-            (f"workload.{what}", subject) for what in ("admitted", "preempted", "finished")
+            (f"workload.{what}", subject) for what in ("admitted", "idle", "preempted", "finished")
         ]
+        said = slack_text(box.received[1].event)
+        assert said == "Job *team-a/job-train* does not use what it holds\nIt holds 4 nvidia.com/gpu"
         event = box.received[0].event
         assert box.received[0].headers["content-type"] == "application/cloudevents+json"
         assert event["specversion"] == "1.0"
         assert event["time"] == "2025-06-15T15:06:40.000000Z"
         assert event["data"]["message"] == "It holds 3 pods in flavor default."
-        assert len({one.event["id"] for one in box.received}) == 3
+        assert len({one.event["id"] for one in box.received}) == 4
         states, left = await store.notifications.states(), await store.notifications.undelivered()
-        assert ([state.delivered for state in states.values()], left) == ([3], {})
+        assert ([state.delivered for state in states.values()], left) == ([4], {})
 
 
 async def test_signature_check_in_the_documentation_accepts_only_signed_requests(store, clock, tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ from admission.store.audit_log import Author
 from admission.store.database.tables import head, metadata
 from admission.store.errors import DatabaseNotEmpty, DatabaseUnusable, StaleEpoch, UnusableDump
 from admission.store.joined_clusters import JoinedCluster
+from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
 from admission.store.workloads.places import QueuePlace
@@ -85,6 +86,8 @@ async def fill(store: Store, clock: Clock) -> None:
     await store.orders.give("1", author=author, place=QueuePlace())
     report = {"name": "check", "state": "Ready", "podSetUpdates": [{"name": "main", "labels": {"a": "b"}}]}
     await store.orders.report("2", [CheckReport.model_validate(report)], author=author)
+    measured = Measured(clock.now - clock.now % HOUR, "2", "cq", "lq", "default", "cpu", 0.3, 0.1)
+    await store.measured_usage.add([measured], epoch=epoch)
     clock.advance(30 * HOUR)
     await store.roll_up(epoch=epoch)
 
@@ -230,7 +233,7 @@ async def test_file_that_is_not_a_dump_is_rejected(store: Store, file: bytes):
 
 async def test_dump_of_another_schema_is_rejected_with_a_hint_to_migrate(store: Store):
     header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
-    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0020.*`sluice migrate`"):
+    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0021.*`sluice migrate`"):
         await store.restore([header], check_progress)
 
 

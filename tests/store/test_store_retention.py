@@ -12,6 +12,7 @@ from usage_examples import DAY, EVER, HOUR, START, reported
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions, head, queue_object_versions
 from admission.store.errors import StaleEpoch
+from admission.store.ledger.measured_usage import Measured
 from admission.store.maintenance import run_maintenance
 from admission.store.records import Changes
 from admission.store.retention import Retention
@@ -147,11 +148,15 @@ async def test_pod_sets_transitions_and_audit_records_are_pruned_too(store: Stor
     await store.commit(Changes(workloads=(pending(new),)), epoch=epoch)
     await store.commit(story, epoch=epoch)
     await store.commit(finished(old, at=START + 1), epoch=epoch)
+    measured = [Measured(START, uid, "cq", "lq", "default", "cpu", 1.0, 0.5) for uid in ("old", "new")]
+    await store.measured_usage.add(measured, epoch=epoch)
     clock.now = START + 10 * DAY
     await store.queues.replace(cluster_queue(cpu="1"), author=Author("ada"))
     await store.roll_up(epoch=epoch)
     assert await store.prune(Retention(finished=9 * DAY, audit=5 * DAY), epoch=epoch) == 1
     assert await counts(store) == {"workloads": 1, "admissions": 0, "transitions": 1, "pod_sets": 1, "audit_records": 1}
+    sums = await store.measured_usage.sums(["workload"], start=0, end=clock.now, where={})
+    assert sums == {(new.name,): (1.0, 0.5)}
     assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
 
 

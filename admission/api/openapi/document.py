@@ -68,6 +68,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "level": ("string", "Node label of the last level to show, or the part after its slash; default: all levels."),
     "limit": ("integer", "Most objects in a page."),
+    "measured": ("boolean", "Whether to return how much of the usage was measured, and used, of full hours."),
     "month": ("string", "Instead of from and to: a month of the calendar, as 2026-10; this or last."),
     "namespace": ("string", "Only usage in this namespace."),
     "most": ("integer", "Show levels with at most so many domains each; the deepest of them has the pods."),
@@ -186,8 +187,9 @@ def describe() -> Document:
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
     filters = ("cluster", "clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
     report["parameters"] = _query(
-        ("by", "from", "to", "month", "quarter", "timezone", "interval", "period", "quota", "top", *filters)
-    )
+        ("by", "from", "to", "month", "quarter", "timezone", "interval", "measured", "period", "quota", "top",
+                *filters)
+    )  # fmt: skip
     for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
         _add(paths, path, "get", report)
     _add(paths, f"{REPORTS.collection()}/mine", "get", report)

@@ -425,6 +425,10 @@ class Usage(Model):
     """With `quota`: nominal quota of the group's ClusterQueues over the time, as it was then."""
     idle_seconds: float | None = None
     """With `quota`: the part of it that no workload of these ClusterQueues used; it may have been lent."""
+    measured_seconds: float | None = None
+    """With `measured`: the part of the amount of which it is known how much of it was used."""
+    used_seconds: float | None = None
+    """With `measured`: the part of that which was used; the rest was idle."""
 
 
 class UsageTotal(Model):

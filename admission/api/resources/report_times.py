@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +41,11 @@ class ReportTimes:
     zone: tzinfo
     calendar: CalendarPeriod | None
     """The whole month or quarter that was asked for."""
+
+    def full_hours(self) -> ReportTimes:
+        """Return the time of all hours of which it has a part."""
+        start = math.floor(self.start / HOUR) * HOUR
+        return replace(self, start=start, end=self.end if math.isinf(self.end) else math.ceil(self.end / HOUR) * HOUR)
 
     def fields(self, start: float, end: float) -> Document:
         """Return the fields of a report with figures from `start` to `end`; `partial` is of the month or quarter."""

@@ -28,7 +28,7 @@ from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, UsageRow, c
 from admission.store.ledger.usage_rows import LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aiohttp import web
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from admission.api.resources.cluster_views import ClusterViews
     from admission.api.resources.report_times import ReportTimes
     from admission.store.audit_log import Outage
+    from admission.store.ledger.measured_usage import Key as MeasuredKey
     from admission.store.ledger.places import DomainStay
     from admission.store.ledger.quota_history import QuotaEvent
     from admission.store.ledger.usage_reports import UsageReport
@@ -53,6 +54,8 @@ _OF_COSTS: Final = ("clusterqueue", "queue", "user", "namespace")
 """Groupings of statements of cost, besides those by labels."""
 _WITH_QUOTA: Final = ("clusterqueue", "queue", "namespace", "flavor", "resource")
 """Groupings, besides those by labels, of which each group has quota."""
+_WITH_MEASURED: Final = ("clusterqueue", "queue", "user", "namespace", "flavor", "kind", "workload", "resource")
+"""Groupings by which it is known what was used."""
 
 
 class UsageReports:
@@ -90,7 +93,9 @@ class UsageReports:
         levels = await self._levels(by)
         read_by = [levels.get(name, name) for name in _without_labels(by)]
         times = report_times(request.query, now)
-        top, quota = _top(request), _wants_quota(request, by)
+        top, quota, measured = _top(request), _wants_quota(request, by), _wants_measured(request, by)
+        if measured:
+            times = times.full_hours()
         start, end, period = (
             times.start,
             min(times.end, now),
@@ -133,6 +138,10 @@ class UsageReports:
                 document["capacity"] = {name: format_amount(name, amount) for name, amount in sorted(capacity.items())}
         elif top:
             (rows,) = _largest([rows], top)
+        elif measured:
+            columns = _columns(by)
+            sums_of = await self._store.measured_usage.sums(columns, start=report.start, end=report.end, where=filters)
+            rows = [*_with_measured(rows, columns, sums_of)]
         document["items"] = [covered_part(row, report, times.zone) | _item(row) for row in rows]
         return reply(document)
 
@@ -346,6 +355,32 @@ def _wants_quota(request: web.Request, by: list[str]) -> bool:
     return True
 
 
+def _wants_measured(request: web.Request, by: list[str]) -> bool:
+    """Return the parameter `measured`. Raises BadRequest if it is combined with what has no measurements."""
+    text = request.query.get("measured", "")
+    if text not in ("", "true", "false"):
+        raise BadRequest(f'measured: "{text}" is neither true nor false')
+    if text != "true":
+        return False
+    for name in by:
+        if name not in _WITH_MEASURED:
+            raise BadRequest(f"measured: use is not known by {name}; group by {', '.join(_WITH_MEASURED)}")
+    for name in ("interval", "period", "quota", "top", "cluster"):
+        if request.query.get(name):
+            raise BadRequest(f"measured: cannot be combined with {name}; leave one out")
+    return True
+
+
+def _with_measured(
+    rows: Iterable[UsageRow], columns: Sequence[str], sums: Mapping[MeasuredKey, tuple[float, float]]
+) -> Iterator[UsageRow]:
+    """Yield the rows with what was measured of them: at most what was held."""
+    for row in rows:
+        measured, used = sums.get(tuple(str(row.group[name]) for name in columns), (0.0, 0.0))
+        measured = min(measured, row.amount_seconds)
+        yield replace(row, measured_seconds=measured, used_seconds=min(used, measured))
+
+
 def _series_document(
     by: list[str], times: ReportTimes, series: UsageSeries, parts: Sequence[Sequence[UsageRow]]
 ) -> Document:
@@ -368,7 +403,12 @@ def _item(row: UsageRow) -> Document:
     unit = 1000 if row.group["resource"] == "cpu" else 1
     nominal, borrowed = row.nominal_seconds / unit, row.borrowed_seconds / unit
     labels = {name.removeprefix(LABEL): value for name, value in row.group.items() if name.startswith(LABEL)}
-    quota = {"quotaSeconds": row.quota_seconds, "idleSeconds": row.idle_seconds}
+    further = {
+        "quotaSeconds": row.quota_seconds,
+        "idleSeconds": row.idle_seconds,
+        "measuredSeconds": row.measured_seconds,
+        "usedSeconds": row.used_seconds,
+    }
     return {
         **{FIELDS.get(name, name): value for name, value in row.group.items() if not name.startswith(LABEL)},
         **({"labels": labels} if labels else {}),
@@ -376,7 +416,7 @@ def _item(row: UsageRow) -> Document:
         "amountSeconds": nominal + borrowed,
         "nominalSeconds": nominal,
         "borrowedSeconds": borrowed,
-        **{name: seconds / unit for name, seconds in quota.items() if seconds is not None},
+        **{name: seconds / unit for name, seconds in further.items() if seconds is not None},
     }
 
 

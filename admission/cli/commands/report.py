@@ -7,7 +7,7 @@ import csv
 import difflib
 import sys
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,7 @@ from admission.cli.output.usage_tables import (
     WIDTH,
     WIDTH_WITH_QUOTA,
     fairness_rows,
+    idle_rows,
     loan_rows,
     quota_table,
     second,
@@ -33,7 +34,7 @@ from admission.cli.output.usage_tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from admission.cli.arguments.times import TimeRange
     from admission.client.transport import Document
@@ -49,6 +50,27 @@ _TIMES: Final = ("from", "to", "month", "quarter", "timezone")
 
 _OBSTACLES: Final = 3
 """Reasons in a line of the table of objectives; -o json and csv have all."""
+
+
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say of whom a report is."""
+    for option in reversed(
+        (
+            click.option("-n", "--namespace", default="", metavar="NAME",
+                         help="Only this namespace; access to it is sufficient."),
+            click.option("--mine", is_flag=True, help="Only workloads that you submitted, in all namespaces."),
+            click.option("--queue", multiple=True, metavar="NAME",
+                         help="Only LocalQueues of this name; repeatable, like the filters below."),
+            click.option("--clusterqueue", multiple=True, metavar="NAME", help="Only this ClusterQueue."),
+            click.option("--user", multiple=True, metavar="NAME", help="Only workloads that this user submitted."),
+            click.option("--flavor", multiple=True, metavar="NAME", help="Only this ResourceFlavor."),
+            click.option("--kind", multiple=True, metavar="KIND",
+                         help="Only workloads of this kind, for example Job."),
+            click.option("--resource", multiple=True, metavar="NAME", help="Only this resource, for example cpu."),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @click.group(cls=CommandGroup)
@@ -85,20 +107,8 @@ def report() -> None:
 )
 @click.option("--period", type=click.Choice(["day", "month"]), help="Group by time as well, from midnight.")
 @time_options(start="30d")
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
-@click.option("--mine", is_flag=True, help="Only workloads that you submitted, in all namespaces.")
-@click.option(
-    "--queue",
-    multiple=True,
-    metavar="NAME",
-    help="Only LocalQueues of this name; repeatable, like the filters below.",
-)
-@click.option("--clusterqueue", multiple=True, metavar="NAME", help="Only this ClusterQueue.")
-@click.option("--user", multiple=True, metavar="NAME", help="Only workloads that this user submitted.")
-@click.option("--flavor", multiple=True, metavar="NAME", help="Only this ResourceFlavor.")
-@click.option("--kind", multiple=True, metavar="KIND", help="Only workloads of this kind, for example Job.")
+@filter_options
 @click.option("--cluster", multiple=True, metavar="NAME", help="Only workloads in this cluster.")
-@click.option("--resource", multiple=True, metavar="NAME", help="Only this resource, for example cpu.")
 @click.option(
     "-o",
     "--output",
@@ -167,6 +177,69 @@ def usage(
         table, width = (quota_table, WIDTH_WITH_QUOTA) if quota else (usage_table, WIDTH)
         for line in table(document, width=width if output == "table" else None):
             print_line(line)
+
+
+@report.command()
+@click.option(
+    "--by",
+    "groupings",
+    default="user",
+    show_default=True,
+    metavar="NAME,...",
+    help="Group by one or several of: queue, clusterqueue, user, namespace, flavor, kind, workload, resource.",
+)
+@time_options(start="7d")
+@filter_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@connection_options
+def idle(
+    *,
+    groupings: str,
+    times: TimeRange,
+    namespace: str,
+    mine: bool,
+    output: str,
+    connection: ApiConnection,
+    **only: tuple[str, ...],
+) -> None:
+    """Report how much of the quota that was held was not used.
+
+    HELD is that of the ledger. Of it was USED what the pods used, as the metrics say that
+    the setting usageMetrics names, at most what they had requested; the rest was IDLE. Of
+    the time without metrics it is UNKNOWN, and never idle. Full hours are reported, in
+    hours of cores, GiB, or one unit of other resources.
+
+    \b
+    Examples:
+      sluice report idle --resource nvidia.com/gpu
+      sluice report idle --by workload -n team-a --from 1d
+      sluice report idle --by queue,user --month last -o csv
+    """
+    params = [("by", groupings), ("measured", "true"), *times.params()]
+    params += [(name, value) for name, values in only.items() for value in values]
+    params += [("namespace", namespace)] if mine and namespace else []
+    document = asyncio.run(_ask(connection, namespace, params, mine=mine))
+    items = document["items"]
+    if items and not any(item["measuredSeconds"] for item in items):
+        print_line("note: nothing was measured in this time; the setting usageMetrics enables it", err=True)
+    if output == "csv":
+        csv.writer(sys.stdout, lineterminator="\n").writerows(idle_rows(document, csv=True))
+    elif output in ("json", "yaml"):
+        click.echo(serialized(document, output))
+    else:
+        for note in _partial_periods(document):
+            print_line(f"note: {note}", err=True)
+        print_line(f"from {second(document['from'])} to {second(document['to'])}, in hours")
+        rows = idle_rows(document, csv=False)
+        for line in table_lines(rows, len(rows[0]) - 5, WIDTH_WITH_QUOTA if output == "table" else None):
+            print_line(line if items else "no usage")
 
 
 @report.command()

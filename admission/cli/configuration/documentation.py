@@ -69,6 +69,10 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "retention": {"finished": "90d", "audit": "365d"},
     "topology": {"balancedPlacement": False, "respectNodeAffinityPreferred": False},
     "failure_recovery": {"forcefulTerminationGracePeriod": "1m"},
+    "usage_metrics": {
+        "prometheus": {"url": "http://prometheus.monitoring:9090"},
+        "idleAfter": "2h",
+    },
     "wait_for_pods_ready": {
         "timeout": "30m",
         "recoveryTimeout": "30m",

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from admission.controller.state.policy import ControllerPolicy, FailureRecoveryRules, WaitForPodsReady
+from admission.controller.state.policy import ControllerPolicy, FailureRecoveryRules, UsageRules, WaitForPodsReady
 from admission.engine import (
     Accounting,
     AdmissionFairSharing,
@@ -302,6 +302,7 @@ def policy(
     failure_recovery: FailureRecoverySettings | None = None,
     lost_timeout: float = 900.0,
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
+    measured: UsageRules | None = None,
 ) -> ControllerPolicy:
     """Return the policy of the controller and its engine that these settings describe."""
     rules = PlacementRules(balanced=topology.balanced_placement, prefers=topology.respect_node_affinity_preferred)
@@ -326,7 +327,7 @@ def policy(
     devices = DeviceRules() if resources is None else resources.devices()
     pods_ready = _pods_ready(wait_for_pods_ready)
     recovery = None if failure_recovery is None else failure_recovery.rules()
-    return ControllerPolicy(EnginePolicy(**engine), pods_ready, unlabelled, devices, recovery, lost_timeout)
+    return ControllerPolicy(EnginePolicy(**engine), pods_ready, unlabelled, devices, recovery, lost_timeout, measured)
 
 
 def _transformation(rule: ResourceTransformation) -> Transformation:

@@ -39,6 +39,7 @@ from admission.cli.configuration.policy_settings import (
 )
 from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
 from admission.cli.configuration.sign_in_settings import OidcSettings, RequestHeaderSettings
+from admission.cli.configuration.usage_metrics_settings import UsageMetricsSettings
 from admission.cli.errors import InvalidSettings
 from admission.kinds.rules import Unlabelled
 from admission.model.base import FieldFaultsError, LabelSelector
@@ -248,6 +249,11 @@ class Settings(BaseSettings):
         description="Forced end of pods that stay terminating on unreachable nodes, if they have the annotation "
         "sluice.dev/safe-to-forcefully-delete. Default: disabled.",
     )
+    usage_metrics: UsageMetricsSettings | None = Field(
+        None,
+        description="Measurement of what workloads use of what they hold, for reports of idle resources. Default: "
+        "disabled.",
+    )
     audit_interval: Annotated[float, Field(ge=0, le=86400)] = Field(
         600.0,
         description="Seconds between audits, which compare database and cluster and repair differences; 0: no audits.",
@@ -280,6 +286,7 @@ class Settings(BaseSettings):
             failure_recovery=self.failure_recovery,
             lost_timeout=self.cluster_lost_timeout,
             unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
+            measured=None if self.usage_metrics is None else self.usage_metrics.rules(),
         )
 
     def managed_namespaces(self) -> LabelSelector | None:
@@ -322,6 +329,7 @@ NESTED = frozenset(
         "resources",
         "retention",
         "topology",
+        "usage_metrics",
         "wait_for_pods_ready",
     }
 )

@@ -97,6 +97,31 @@ def usage_table(document: Document, *, width: int | None) -> Iterator[str]:
     yield from table_lines([header, *rows, *(totals if len(totals) < len(rows) else [])], len(keys), width)
 
 
+def idle_rows(document: Document, *, csv: bool) -> list[list[str]]:
+    """Return a header, and a row for each group and resource of a report with measured usage, in hours.
+
+    The most idle group of each resource comes first. `csv`: with the unit and the time, and names that are no formulas.
+    """
+    keys = _keys(document)
+    header = [*keys, "unit", "held", "used", "idle", "unknown", *_COVERED]
+    rows = [header if csv else [*(key.upper() for key in keys), "HELD", "USED", "IDLE", "UNKNOWN", "%IDLE"]]
+    for item in sorted(
+        document["items"], key=lambda item: (item["resource"], item["usedSeconds"] - item["measuredSeconds"])
+    ):
+        unit = usage_unit(item["resource"])
+        held, measured, used = (item[f"{name}Seconds"] / unit.seconds for name in ("amount", "measured", "used"))
+        amounts = held, used, measured - used, held - measured
+        names = _names(keys, item)
+        if csv:
+            cells = [str(round(each, 6)) for each in amounts]
+            rows.append([*map(inert, names), unit.name, *cells, *_covered(document, item)])
+        else:
+            share = f"{1 - used / measured:.0%}" if measured else ""
+            cells = [f"{each:,.1f}" for each in amounts]
+            rows.append([*(_cell(key, name) for key, name in zip(keys, names, strict=True)), *cells, share])
+    return rows
+
+
 def quota_table(document: Document, *, width: int | None) -> Iterator[str]:
     """Yield a report with quota as a table with one row for each group. `width` as in `usage_table`."""
     nodes = document.get("capacity")

@@ -121,10 +121,11 @@ class PodsMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class PodForced:
-    """Message that a pod of a workload was ended by force, in a sentence."""
+class HistoryNote:
+    """Something that is written to the history of a workload, and changes nothing."""
 
     uid: str
+    reason: str
     text: str
 
 
@@ -194,7 +195,7 @@ Message: TypeAlias = (
     | PodsGone
     | PodsCounted
     | PodsMeasured
-    | PodForced
+    | HistoryNote
     | PodProblemsFound
     | PodsLeft
     | KindListed

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from admission.engine import Policy as EnginePolicy
 from admission.engine import TopologyRules
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 from admission.model.devices import DeviceRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 JITTER = 0.0001
 """Random share of a requeue backoff, as in Kueue, so that workloads evicted together are not requeued together."""
@@ -52,6 +57,28 @@ class FailureRecoveryRules:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageRules:
+    """From where it is read what pods use, and when a workload counts as idle."""
+
+    url: str | None = None
+    """Prometheus; None: the metrics API of the cluster."""
+    queries: Mapping[str, str] = field(default_factory=dict)
+    """PromQL by resource."""
+    token_file: Path | None = None
+    """File with the bearer token for Prometheus."""
+    ca_file: Path | None = None
+    """PEM file of the authority of its certificate; None: those of the system."""
+    interval: float = 60.0
+    """Seconds between two looks."""
+    idle_after: float | None = None
+    """Seconds without use after which the history says that a workload is idle; None: it never does."""
+    idle_below: float = 0.05
+    """Share of what it holds, below which it does not use it."""
+    idle_resources: tuple[str, ...] = ("nvidia.com/gpu",)
+    """Resources of which that is told."""
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerPolicy:
     """All settings of the controller. The defaults are those of an unconfigured Kueue, without `waitForPodsReady`."""
 
@@ -63,3 +90,5 @@ class ControllerPolicy:
     """None: pods on unreachable nodes are waited for."""
     lost_timeout: float = 900.0
     """Seconds after which what was dispatched to a lost cluster is queued again."""
+    usage: UsageRules | None = None
+    """None: it is not measured what pods use."""

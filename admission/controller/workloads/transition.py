@@ -26,12 +26,12 @@ from admission.controller.workloads.triggers import (
     LastPodEnded,
     LeftQueue,
     NodesLost,
+    Noted,
     ObjectDeleted,
     ObjectSeen,
     Ordered,
     PlacedAgain,
     PlacesGivenUp,
-    PodEndedByForce,
     PodProblem,
     QuotaReserved,
     ReasonChanged,
@@ -43,7 +43,7 @@ from admission.controller.workloads.triggers import (
 )
 from admission.engine.vocabulary import BUDGET_EXHAUSTED, OVER_QUOTA, PREEMPTED, RESERVATION_STARTED
 from admission.model import sentences
-from admission.store.records import DEQUEUED, FORCED, State
+from admission.store.records import DEQUEUED, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,6 +111,6 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     LeftQueue: lambda change, trigger, _: change.finish(outcome=DEQUEUED, message=trigger.message),
     StopHindered: lambda change, trigger, _: change.note_stop_hindered(trigger.text),
     PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
-    PodEndedByForce: lambda change, trigger, _: change.write(reason=FORCED, message=trigger.text),
+    Noted: lambda change, trigger, _: change.write(reason=trigger.reason, message=trigger.text),
     ReasonChanged: lambda change, trigger, _: change.set_waiting_reason(trigger.reason, trigger.message),
 }

@@ -72,9 +72,10 @@ class PodProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class PodEndedByForce:
-    """A pod of it was ended by force, as the sentence says."""
+class Noted:
+    """Something that changes nothing is written to its history."""
 
+    reason: str
     text: str
 
 
@@ -228,7 +229,7 @@ Trigger: TypeAlias = (
     | ObjectDeleted
     | LastPodEnded
     | PodProblem
-    | PodEndedByForce
+    | Noted
     | StopHindered
     | SurplusCounted
     | PlacesGivenUp

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0020"
+SCHEMA_VERSION = "0021"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -264,6 +264,21 @@ def _sums(name: str, period: str, comment: str) -> Table:
 
 usage_rollups = _sums("usage_rollups", "hour", "Sums of the ledger by the hour")
 usage_days = _sums("usage_days", "day", "Sums of usage_rollups by the day (UTC), once all hours of the day are there")
+
+measured_usage = Table(
+    "measured_usage",
+    metadata,
+    Column("hour", Instant, primary_key=True),
+    Column("workload_uid", Text, primary_key=True, index=True),
+    Column("cluster_queue", Text, primary_key=True),
+    Column("local_queue", Text, primary_key=True),
+    Column("flavor", Text, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    Column("measured_seconds", Double, nullable=False,
+           comment="What was held while its use was known, times how long"),
+    Column("used_seconds", Double, nullable=False, comment="The part of it that was used"),
+    comment="What workloads used of what they held, by the hour; only if usageMetrics is configured",
+)  # fmt: skip
 
 workload_orders = Table(
     "workload_orders",

@@ -82,6 +82,10 @@ class UsageRow:
     """Nominal quota of the group's ClusterQueues, times the time that it was that much; None: not asked for."""
     idle_seconds: float | None = None
     """The part of it that workloads of these ClusterQueues did not use; it may have been lent."""
+    measured_seconds: float | None = None
+    """The part of the amount of which the use is known; None: not asked for."""
+    used_seconds: float | None = None
+    """The part of that which was used."""
 
     @property
     def amount_seconds(self) -> float:
