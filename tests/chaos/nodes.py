@@ -64,6 +64,8 @@ class Floor:
         self._informer = Informer(client, "/api/v1/pods", page=0)
         self._pods: dict[str, tuple[str, str, int]] = {}
         """Uid of a placed pod to its node, the Job that requires one rack for its pods (or ""), and its milli-CPU."""
+        self._deleted: set[str] = set()
+        """Nodes that are deleted now. What is left on them is lost, and its Job may go on in any rack."""
         self.checked = 0
         """Number of pods that were placed."""
         self.exceeded: list[str] = []
@@ -87,10 +89,12 @@ class Floor:
     async def replace(self, draw: float) -> None:
         """Delete a node with its pods, and create another one of its name."""
         name = self._drawn(draw)
+        self._deleted.add(name)
         await self._client.delete(f"{_NODES}/{name}")
         await self._lose_pods(name)
         await asyncio.sleep(3 * draw)
         await self._client.create(_NODES, self._nodes[name])
+        self._deleted.discard(name)
 
     def _drawn(self, draw: float) -> str:
         """Return a node on which pods are, if there is one."""
@@ -133,7 +137,9 @@ class Floor:
         if sums[node] > self._room:
             self.exceeded.append(f"{sums[node]}m of {self._room}m cpu of {node} by {metadata['name']}")
         racks = {
-            self._nodes[where]["metadata"]["labels"][_RACK] for where, job, _ in self._pods.values() if job == owner
+            self._nodes[where]["metadata"]["labels"][_RACK]
+            for where, job, _ in self._pods.values()
+            if job == owner and where not in self._deleted
         }
         if owner and len(racks) > 1:
             self.exceeded.append(f"{metadata['name']} requires one rack, and its Job is in {sorted(racks)}")
