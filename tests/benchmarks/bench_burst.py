@@ -14,6 +14,7 @@ from admission.cli.demo.load import prepare, submit
 from admission.cli.demo.observer import Observer
 from admission.cli.demo.plan import PlannedJob, queue_documents, three_teams
 from admission.cli.demo.stage import sluice_writes
+from admission.model.workload import LOCAL
 from tests.benchmarks.measure import Figure, at_most, running
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def run() -> list[Figure]:
                     await sluice.transactions(),
                     sluice.cpu_seconds(),
                 )
-                async with alongside(submit(sluice.client, load, account, observer.elapsed)):
+                async with alongside(submit({LOCAL: sluice.client}, load, account, observer.elapsed)):
                     await until(lambda: len(account.jobs) == _JOBS and not account.count(Phase.WAITING))
                 admitted_after = observer.elapsed()
                 to_admit = await sluice.transactions() - transactions

@@ -31,7 +31,7 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.model.manifests import parse_manifest
-from admission.model.workload import PodSet, Workload
+from admission.model.workload import LOCAL, PodSet, Workload
 from tests.benchmarks.bench_burst import SPEED, plan, until
 from tests.benchmarks.measure import Figure, at_least, running
 
@@ -165,7 +165,7 @@ async def _served(documents: list[dict[str, Any]]) -> float:
             async with alongside(observer.run()):
                 await observer.synced()
                 cpu = sluice.cpu_seconds()
-                async with alongside(submit(sluice.client, load, account, observer.elapsed)):
+                async with alongside(submit({LOCAL: sluice.client}, load, account, observer.elapsed)):
                     await until(lambda: len(account.jobs) == len(load.jobs) and not account.count(Phase.WAITING))
                 return len(load.jobs) / (sluice.cpu_seconds() - cpu)
 
