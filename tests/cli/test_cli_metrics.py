@@ -192,6 +192,8 @@ async def test_metrics_require_rbac_and_count_admitted_and_finished_jobs(tmp_pat
             await replica.until_ready()
             async with Store.open(url) as store:
                 for document in parse_documents(f"{QUEUES}---{RACKS}", source="queues"):
+                    if document.body["kind"] in ("ClusterQueue", "LocalQueue"):
+                        document.body["metadata"]["labels"] = {"team": "vision"}
                     await store.queues.create(parse_manifest(document.body), author=Author("test"))
             for number in range(4):  # the first one outlasts the others
                 await admin.create("jobs", "default", job(f"j{number}", seconds=30 if number else 10_000_000))
@@ -214,6 +216,8 @@ async def test_metrics_require_rbac_and_count_admitted_and_finished_jobs(tmp_pat
     found = numbers(text)
     assert found["sluice_leading"] == found["sluice_deciding"] == found["sluice_leader_epoch"] == 1
     assert found['sluice_patches_total{outcome="ok"}'] == 4
+    assert found['sluice_cluster_queue_labels{cluster_queue="cq",label_team="vision"}'] == 1
+    assert found['sluice_local_queue_labels{label_team="vision",name="lq",namespace="default"}'] == 1
     assert found['sluice_apiserver_requests_total{code="200",method="PATCH",resource="jobs"}'] == 4
     assert found["sluice_informer_lag_seconds_count"] == 4
     assert found['sluice_audit_differences_total{problem="OverQuota"}'] == 0
@@ -248,7 +252,7 @@ def _compare_with_the_document(text: str) -> None:
     written, exposed = documented(), exposed_metrics(text_string_to_metric_families(text))
     only_there = {"sluice_cluster_queue_weighted_share", "sluice_cohort_weighted_share"}  # with fair sharing
     only_there |= {"sluice_audit_last_differences", "sluice_audit_timestamp_seconds"}  # after the first audit
-    only_there |= {"sluice_budget_hours"}  # with a Budget
+    only_there |= {"sluice_budget_hours", "sluice_cohort_labels"}  # with a Budget, and a label of a Cohort
     # with an objective: tests/cli/test_serve_objectives.py
     only_there |= {"sluice_cluster_queue_objective_ratio", "sluice_cluster_queue_objective_met_ratio"}
     of_clusters = ("lost", "pending_workloads", "reserving_workloads", "resource_usage")

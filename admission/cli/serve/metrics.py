@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from admission.api.metrics_endpoint import Fixed
-from admission.cli.serve.queue_metrics import cluster_families, queue_families, topology_families
+from admission.cli.serve.queue_metrics import cluster_families, label_families, queue_families, topology_families
 from admission.controller.auditing.comparison import Problem
 from admission.model.errors import StoreError
 from admission.model.queues import ClusterQueue
@@ -184,12 +184,14 @@ class ReplicaMetrics:
             return ()
         try:
             counts, held = await self.store.workloads.numbers()
+            of_labels = await label_families(self.store)
         except StoreError:  # /readyz reports the outage; the other metrics are needed during it
             return ()
         if (engine := self.controller.engine()) is None:
             return ()
         self.controller.metrics.keep(frozenset(engine.cluster_queues()), engine.local_queues().keys())
         families = queue_families(engine, counts, held, fair_sharing=self.controller.policy.fair_sharing)
+        families += of_labels
         families += await self._of_objectives.families(self.store)
         if self.controller.lost_clusters():
             try:

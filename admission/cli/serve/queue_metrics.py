@@ -6,24 +6,26 @@ Numbers of workloads and reserved or used quota come from the database; quotas, 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from prometheus_client import Metric
 from prometheus_client.metrics_core import GaugeMetricFamily
 
 from admission.engine import BudgetAccounts, RecentUsage
+from admission.model.queues import ClusterQueue, Cohort, LocalQueue
 from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from prometheus_client import Metric
 
     from admission.engine import Engine
     from admission.engine.levels import CohortLevels, Level, QueueLevels
     from admission.engine.topology.occupancy import Occupancy
     from admission.model.queues import LocalQueueSpec
     from admission.store.records import ClusterNumbers, HeldAmount, UnfinishedCount
+    from admission.store.store import Store
 
     Key: TypeAlias = tuple[str, ...]
 
@@ -250,6 +252,23 @@ def cluster_families(numbers: Mapping[str, ClusterNumbers]) -> list[Metric]:
         _gauge("cluster_reserving_workloads", "Workloads of the cluster that hold quota.", labels, reserving),
         _gauge("cluster_resource_usage", "Quota that workloads of the cluster hold.", (*labels, *_KIND), used),
     ]
+
+
+async def label_families(store: Store) -> list[Metric]:
+    """Return the labels of queue objects, to be joined with their other metrics, as in kube-state-metrics."""
+    found = []
+    for kind, name in ((ClusterQueue, "cluster_queue"), (LocalQueue, "local_queue"), (Cohort, "cohort")):
+        family = Metric(f"sluice_{name}_labels", f"Labels of the {kind.kind}, such as team; always 1.", "gauge")
+        for item in await store.queues.list(kind.kind):
+            if labels := item.metadata.labels:
+                local = (
+                    {"name": item.name, "namespace": item.metadata.namespace} if isinstance(item, LocalQueue) else {}
+                )
+                own = {re.sub("[^a-zA-Z0-9_]", "_", f"label_{label}"): value for label, value in labels.items()}
+                family.add_sample(family.name, {**(local or {name: item.name}), **own}, 1)
+        if family.samples:
+            found.append(family)
+    return found
 
 
 async def topology_families(engine: Engine) -> list[Metric]:

@@ -111,7 +111,9 @@ FIELDS: Final[Mapping[str, Fate]] = {
     "metrics.bindAddress": Fate.meaningless("/metrics is on apiAddress"),
     "metrics.enableClusterQueueResources": Fate.meaningless("these metrics are always exported"),
     "metrics.localQueueMetrics": Fate.meaningless("metrics of LocalQueues are always exported"),
-    "metrics.customLabels": Fate.not_taken("metrics have the labels of docs/metrics.md; join others in Prometheus"),
+    "metrics.customLabels": Fate.not_taken(
+        "labels of queues are metrics of their own (sluice_cluster_queue_labels, ...), which a query joins"
+    ),
     "health.healthProbeBindAddress": _HEALTH,
     "health.readinessEndpointName": _HEALTH,
     "health.livenessEndpointName": _HEALTH,
