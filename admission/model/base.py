@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from admission.model import names
+from admission.model.durations import parse_duration
 from admission.model.errors import InvalidQuantity
 from admission.model.labels import Operator, requirement_holds
 from admission.model.quantity import UNLIMITED, parse_quantity
@@ -80,6 +81,12 @@ def _int32(value: int) -> int:
     return value
 
 
+def _positive(text: str) -> str:
+    if parse_duration(text) <= 0:
+        raise ValueError(f'must be more than 0, but is "{text}"')
+    return text
+
+
 def _text(pattern: str, longest: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, "maxLength": longest})
 
@@ -113,6 +120,13 @@ Quantity = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}),
 ]
 """A non-negative quantity, kept as the text that was written."""
+PositiveDuration = Annotated[
+    str,
+    Field(strict=True),
+    AfterValidator(_positive),
+    WithJsonSchema({"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h|d))+$", "maxLength": 64}),
+]
+"""A duration of more than 0, kept as the text that was written."""
 
 _SERVER_SIDE = frozenset(
     {"managedFields", "selfLink", "ownerReferences", "deletionGracePeriodSeconds", "generateName"}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, TypeAlias
-
-from pydantic import AfterValidator, Field, WithJsonSchema
+from typing import Final
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST: Final = 10 * 365 * 86400.0
@@ -34,18 +32,3 @@ def parse_duration(value: object) -> float:
 def format_duration(seconds: float) -> str:
     """Return a duration as text that `parse_duration` accepts."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
-
-
-def _positive(text: str) -> str:
-    if parse_duration(text) <= 0:
-        raise ValueError(f'must be more than 0, but is "{text}"')
-    return text
-
-
-PositiveDuration: TypeAlias = Annotated[
-    str,
-    Field(strict=True),
-    AfterValidator(_positive),
-    WithJsonSchema({"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h|d))+$", "maxLength": 64}),
-]
-"""A duration of more than 0, kept as the text that was written."""

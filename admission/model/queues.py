@@ -21,13 +21,14 @@ from admission.model.base import (
     ObjectMeta,
     OptionalName,
     OptionalQualifiedName,
+    PositiveDuration,
     QualifiedName,
 )
 from admission.model.budgets import BudgetRequestSpec, BudgetSpec
 from admission.model.calendars import Calendar
 from admission.model.clusters import ClusterSpec
 from admission.model.drains import DrainSpec
-from admission.model.durations import PositiveDuration, parse_duration
+from admission.model.durations import parse_duration
 from admission.model.price_books import PriceBookSpec
 from admission.model.provisioning import CONTROLLER, ProvisioningRequestConfigSpec
 from admission.model.quantity import amount
