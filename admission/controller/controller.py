@@ -109,6 +109,7 @@ class Controller:
         self.home = Site(
             LOCAL, store=store, client=client, kinds=kinds, policy=self._policy, leads=leads, faults=self.faults,
             copy_changed=self._copy_changed,
+            unready_copies=self._unready_copies,
         )  # fmt: skip
         """The site of the cluster `local`, which must answer for any decision."""
         self._sites = {LOCAL: self.home}
@@ -225,6 +226,10 @@ class Controller:
 
     def _copy_changed(self, uid: str) -> None:
         self._tell_hub(Recheck(uid))
+
+    def _unready_copies(self, site: Site) -> list[tuple[Tracked, str]]:
+        dispatching = self.home.leader.dispatching
+        return [] if site is self.home or dispatching is None else dispatching.unready(site)
 
     def _targets(self) -> dict[str, Site]:
         """Return the sites that workloads of `local` can be dispatched to, by name."""
@@ -426,6 +431,7 @@ class Controller:
             leads=lambda: self._leads() and (claim is None or claim.holds()),
             faults=self.faults,
             copy_changed=self._copy_changed,
+            unready_copies=self._unready_copies,
         )
         member = RemoteCluster(
             cluster, connection, site, self._store, former,

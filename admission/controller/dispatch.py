@@ -180,7 +180,10 @@ class Dispatcher:
             case PodsMeasured(uid, requests, pods):
                 self._trigger(uid, RequestsMeasured(requests, pods))
             case PodProblemsFound(uid, text):
-                self._trigger(uid, PodProblem(text))
+                if self._state.registry.get(uid) is None and self._tell_hub is not None:
+                    self._tell_hub(message)  # of its copy
+                else:
+                    self._trigger(uid, PodProblem(text))
             case HistoryNote(uid, reason, text):
                 self._trigger(uid, Noted(reason, text))
 

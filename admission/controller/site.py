@@ -25,7 +25,7 @@ from admission.controller.workloads.sender import Sender
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from admission.cluster.client import Client
     from admission.controller.leader import Shared
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from admission.controller.state.leader_state import WorkloadRegistry
     from admission.controller.state.policy import ControllerPolicy
     from admission.controller.state.traces import Traces
-    from admission.controller.state.tracked import StoredObject
+    from admission.controller.state.tracked import StoredObject, Tracked
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
     from admission.store.store import Store
@@ -59,10 +59,12 @@ class Site:
         leads: Callable[[], bool],
         faults: Faults,
         copy_changed: Callable[[str], None],
+        unready_copies: Callable[[Site], Iterable[tuple[Tracked, str]]],
     ) -> None:
         """`leads`: whether this replica certainly is the leader and has claimed the cluster.
 
-        `copy_changed`: called with the uid of a workload whose copy has changed.
+        `copy_changed`: called with the uid of a workload whose copy has changed. `unready_copies`: returns those whose
+        copies in a site are not ready, with the uid in the label of their pods.
         """
         self.name = name
         self.client = client
@@ -92,6 +94,7 @@ class Site:
         """What copies need there."""
         if name != LOCAL:
             self.watches.add_listener(self.copies.observe, lambda: None)
+        self._unready_copies = unready_copies
         self._store = store
         self._policy = policy
         self._faults = faults
@@ -178,8 +181,9 @@ class Site:
         """Send requests and poll pods, until cancelled."""
         readiness, groups = self.leader.reconciler.readiness, self.leader.groups
         obstacles = self._pod_obstacles = PodObstacles(
-            self.client, self.inbox, readiness, groups, flavors=self.context.flavors, clock=self._clock
-        )
+            self.client, self.inbox, readiness, groups,
+            copies=lambda: self._unready_copies(self), flavors=self.context.flavors, clock=self._clock,
+        )  # fmt: skip
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.writer.run(), name="writer")

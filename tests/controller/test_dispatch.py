@@ -254,6 +254,17 @@ async def test_copy_that_others_give_more_pods_is_ended_and_made_again(hub, clus
     assert hub.user.get("jobs", "team-a", "one")["spec"]["parallelism"] == 1
 
 
+async def test_pods_of_a_copy_that_cannot_run_are_reported_in_the_hub(hub, clusters):
+    manifest = dispatched("one", cpu="2")
+    manifest["spec"]["template"]["metadata"]["annotations"] |= {"sandbox.sluice.dev/start": "unscheduled"}
+    await hub.submit(manifest)
+    await clusters.b.job("one", runs)
+    await hub.job("one", lambda obj: not obj["spec"]["suspend"])
+    hub.pass_time(20)
+    told = await hub.record("one", "admitted", reason="PodsUnscheduled")
+    assert told.message.startswith("Its pod one-")
+
+
 async def test_fewer_pods_and_another_priority_reach_what_runs(hub, clusters):
     high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100}
     await hub.apply(high)

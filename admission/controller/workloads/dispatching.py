@@ -26,7 +26,7 @@ from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write, reference
 from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
-from admission.kinds.base import RENDERED
+from admission.kinds.base import POD_OWNER, RENDERED
 from admission.kinds.dispatched import (
     Origin,
     attempt_of,
@@ -209,6 +209,15 @@ class Dispatching:
         # The copy of a finished workload stays as long as its object, so that the logs of its pods do.
         seen = copy.seen
         return seen.finished is not None and self._exists(copy.kind, seen.key, copy.origin.uid)
+
+    def unready(self, target: DispatchTarget) -> list[tuple[Tracked, str]]:
+        """Return the workloads whose copies in a cluster are not ready, with the uid in the label of their pods."""
+        found = []
+        for tracked in self._reconciler.readiness.unready():
+            copy = target.copies.get(tracked.uid) if self._target(tracked) is target else None
+            if tracked.runs_elsewhere and copy is not None and _is_of(copy, tracked):
+                found.append((tracked, copy.uid if copy.kind.pods_label == POD_OWNER else tracked.uid))
+        return found
 
     # --- requests
 

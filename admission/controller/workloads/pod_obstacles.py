@@ -51,7 +51,8 @@ _TRANSIENT = frozenset({"", "ContainerCreating", "PodInitializing"})
 class PodObstacles:
     """Polls the pods of unready workloads, and puts `PodProblemsFound` into the inbox.
 
-    `readiness`: knows the workloads to poll. `flavors`: ResourceFlavors by name. `clock`: returns the Unix time (s).
+    `readiness`: knows the workloads to poll. `copies`: returns those of the hub that run as copies here, and the uid in
+    the label of their pods. `flavors`: ResourceFlavors by name. `clock`: returns the Unix time (s).
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class PodObstacles:
         readiness: Readiness,
         groups: PodGroups,
         *,
+        copies: Callable[[], Iterable[tuple[Tracked, str]]],
         flavors: Mapping[str, ResourceFlavor],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
+        self._copies = copies
         self._inbox = inbox
         self._readiness = readiness
         self._groups = groups
@@ -85,32 +88,35 @@ class PodObstacles:
 
     async def _poll(self) -> None:
         now = self._clock()
-        by_selector: dict[tuple[str, str], list[Tracked]] = defaultdict(list)
+        by_selector: dict[tuple[str, str], dict[str, Tracked]] = defaultdict(dict)
         known, self._polls = self._polls, {}
-        for tracked in self._readiness.unready():
-            since = tracked.record.cleared_at
-            if since is None or tracked.runs_elsewhere:
+        here = [(tracked, tracked.uid) for tracked in self._readiness.unready() if not tracked.runs_elsewhere]
+        for tracked, uid in (*here, *self._copies()):
+            if (since := tracked.record.cleared_at) is None:
                 continue
             due, interval = known.get(tracked.uid, (since + FIRST_POLL, FIRST_POLL))
             if due <= now:
                 label = POD_OWNER if tracked.seen is None else tracked.seen.kind.pods_label
                 if label:
-                    by_selector[tracked.record.workload.namespace, label].append(tracked)
+                    by_selector[tracked.record.workload.namespace, label][uid] = tracked
                 else:  # a pod, or a group of pods, which are watched
                     self._report(tracked, self._watched_pods(tracked))
                 due, interval = now + interval, min(2 * interval, MAX_INTERVAL)
             self._polls[tracked.uid] = due, interval
         for (namespace, label), workloads in by_selector.items():
-            for start in range(0, len(workloads), BATCH_SIZE):
+            uids = list(workloads)
+            for start in range(0, len(uids), BATCH_SIZE):
+                batch = {uid: workloads[uid] for uid in uids[start : start + BATCH_SIZE]}
                 try:
-                    await self._poll_batch(namespace, label, workloads[start : start + BATCH_SIZE])
+                    await self._poll_batch(namespace, label, batch)
                 except ClusterError as error:
                     log.warning("cannot list the pending pods of namespace %s: %s", namespace, error)
 
-    async def _poll_batch(self, namespace: str, label: str, workloads: list[Tracked]) -> None:
+    async def _poll_batch(self, namespace: str, label: str, workloads: Mapping[str, Tracked]) -> None:
+        """Report the obstacles of workloads, by the value of the label on their pods."""
         while workloads:
             params = {
-                "labelSelector": f"{label} in ({','.join(tracked.uid for tracked in workloads)})",
+                "labelSelector": f"{label} in ({','.join(workloads)})",
                 "fieldSelector": "status.phase=Pending",
                 "limit": str(_PAGE_SIZE),
             }
@@ -120,23 +126,22 @@ class PodObstacles:
                 pods[pod["metadata"]["labels"][label]].append(pod)
             # Not all pods of a workload are needed to see what is wrong; but those of one may fill the page.
             is_complete = not page["metadata"].get("continue")
-            for tracked in workloads:
-                if tracked.uid in pods:
-                    self._report(tracked, pods[tracked.uid])
-            left = [tracked for tracked in workloads if tracked.uid not in pods]
+            for uid, tracked in workloads.items():
+                if uid in pods:
+                    self._report(tracked, pods[uid])
+            left = {uid: tracked for uid, tracked in workloads.items() if uid not in pods}
             if is_complete and left:
                 await self._poll_without_pending(namespace, label, left)
-            workloads = [] if is_complete else left
+            workloads = {} if is_complete else left
 
-    async def _poll_without_pending(self, namespace: str, label: str, workloads: list[Tracked]) -> None:
+    async def _poll_without_pending(self, namespace: str, label: str, workloads: Mapping[str, Tracked]) -> None:
         """Report workloads that have no pods at all, although they were started; the others have no obstacle."""
-        selector = f"{label} in ({','.join(tracked.uid for tracked in workloads)})"
-        params = {"labelSelector": selector, "limit": str(_PAGE_SIZE)}
+        params = {"labelSelector": f"{label} in ({','.join(workloads)})", "limit": str(_PAGE_SIZE)}
         page = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
         present = {pod["metadata"]["labels"][label] for pod in page["items"]}
         is_complete = not page["metadata"].get("continue")
-        for tracked in workloads:
-            if is_complete and tracked.uid not in present and _labels_its_pods(tracked):
+        for uid, tracked in workloads.items():
+            if is_complete and uid not in present and _labels_its_pods(tracked):
                 obj = tracked.object or {}
                 text = sentences.no_pods(tracked.record.workload.kind, _said(obj.get("status") or {}))
                 self._inbox.put(PodProblemsFound(tracked.uid, text))
