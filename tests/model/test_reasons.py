@@ -15,7 +15,8 @@ from admission.store import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
 NONE_OF_A_WORKLOAD = {
-    "ForcefullyTerminated", "Idle", "Learned", "NodeReplaced", "Ordered", "Prioritized", "Reclaimed", "Resized", "Suspended"
+    "ForcefullyTerminated", "Idle", "Learned", "NodeReplaced", "Ordered", "Prioritized", "Reclaimed", "Resized",
+    "Suspended",
 }  # fmt: skip
 """Reasons that occur only in a workload's history and in the ledger, never in its state."""
 
