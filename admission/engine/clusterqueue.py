@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.matching import elsewhere, mismatch
 from admission.engine.pending import PendingQueue
+from admission.engine.pending_item import LOWEST
 from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
 from admission.model.provisioning import CONTROLLER
@@ -54,6 +55,14 @@ class Held:
     yet."""
     replaced: Held | None = None
     """Of a workload slice: the holder whose quota it took over, to be restored if the admission is not committed."""
+
+    lowered: bool = False
+    """Whether a policy lowers its priority now."""
+
+    @property
+    def priority(self) -> int:
+        """The priority by which it may be preempted."""
+        return LOWEST if self.lowered else self.workload.priority
 
     @property
     def since(self) -> float:
@@ -191,15 +200,21 @@ class ClusterQueue:
         """Add a workload that holds quota."""
         uid = held.workload.uid
         self.held[uid] = held
-        self._by_priority.setdefault(held.workload.priority, {})[uid] = held
+        self._by_priority.setdefault(held.priority, {})[uid] = held
 
     def drop(self, held: Held) -> None:
         """Remove a workload whose quota was released."""
-        uid, priority = held.workload.uid, held.workload.priority
+        uid, priority = held.workload.uid, held.priority
         del self.held[uid]
         del self._by_priority[priority][uid]
         if not self._by_priority[priority]:
             del self._by_priority[priority]
+
+    def lower(self, held: Held, *, lowered: bool) -> None:
+        """Have a workload that holds quota be preempted before all others, or by its own priority again."""
+        self.drop(held)
+        held.lowered = lowered
+        self.hold(held)
 
     def held_up_to_priority(self, most: float) -> Iterator[Held]:
         """Return the workloads that hold quota and have a priority of at most `most`."""

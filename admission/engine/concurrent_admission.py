@@ -14,7 +14,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING
 
 from admission.engine.pending import PendingQueue
-from admission.engine.pending_item import Item
+from admission.engine.pending_item import Item, lowered
 from admission.model.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ class Movers:
             return
         terms = replace(workload.terms, flavors=better, variant_of=workload.uid)
         variant = replace(workload, terms=terms, replaces="")
-        mover = self.by_uid[workload.uid] = Mover(variant, registry.shapes.of(variant))
+        shape = registry.shapes.of(lowered(variant) if held.lowered else variant)
+        mover = self.by_uid[workload.uid] = Mover(variant, shape)
+        mover.lowered = held.lowered
         mover.cluster_queue = queue.name
         mover.age(queue.priority_interval)
         assert queue.migration is not None

@@ -89,7 +89,7 @@ def _evict(queues: list[ClusterQueue]) -> list[Evict]:
 
 
 def _rank(held: Held) -> tuple[int, float, str]:
-    return held.workload.priority, -held.admitted_at, held.workload.uid
+    return held.priority, -held.admitted_at, held.workload.uid
 
 
 def _message(queue: ClusterQueue, fr: int) -> str:

@@ -511,7 +511,8 @@ class Cycle:
             head.note(entry.item, entry.assignment.usage, self._now)
         self._places.occupy(entry)
         placed = entry.assignment.placed if replaced is None else ()  # with those of the workload that it replaces
-        held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts, placed=placed)
+        is_low = entry.item.lowered
+        held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts, placed=placed, lowered=is_low)
         entry.outcome = EntryStatus.ADMITTED
         if self._filters is not None:
             self._filters.charge_at_decision(held)

@@ -86,6 +86,7 @@ class Engine:
         """Apply observed changes of queue objects without a cycle, for an engine that only explains."""
         self._registry.now = now
         self._registry.refresh()
+        self._registry.lower()
 
     def cycle(self, now: float) -> Decisions:
         """Run one scheduling cycle at `now` (Unix time, s): at most one head of each ClusterQueue is tried."""
@@ -96,6 +97,7 @@ class Engine:
         registry.now = now
         registry.wake()
         evicted = registry.refresh()
+        registry.lower()
         if registry.policies.evicting:
             evicted += registry.evict_for_policies()
         evicted += registry.drains.evict()

@@ -80,6 +80,8 @@ class Explanation:
     """Of a workload that holds quota, a sentence about the flavors to which it would move; empty: it would to none."""
     drained: str = ""
     """Of a workload that holds quota, a sentence about a Drain of what it uses; empty: there is none."""
+    lowered: str = ""
+    """Why it has the lowest priority, as a sentence; empty: it has its own."""
     protected: str = ""
     """Of a workload that holds quota, a sentence about its protection from preemption; empty: it has none now."""
 
@@ -103,9 +105,12 @@ def explain_held(registry: Registry, held: Held) -> Explanation:
     drains = registry.drains.of(held) if registry.drains and not held.evicting else ()
     drained = " ".join(sentences.runs_while_drained(name, spec.deadline, spec.reason) for name, spec in drains)
     queue = held.admission.cluster_queue
+    is_low = held.lowered and not held.evicting
+    why = registry.policies.lowers(held.workload, queue, dict(held.usage)) if is_low else ""
     return Explanation(
-        state, cluster_queue=queue, placement=tuple(placement), protected=protected, moves=moves, drained=drained
-    )
+        state, cluster_queue=queue, placement=tuple(placement), protected=protected, moves=moves, drained=drained,
+        lowered=why,
+    )  # fmt: skip
 
 
 def _moves(registry: Registry, held: Held) -> str:
@@ -148,6 +153,7 @@ def explain_waiting(
         base,
         reason=reason,
         message=message,
+        lowered=registry.policies.lowers(item.workload, queue.name, item.shape.usage) if item.lowered else "",
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
         preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks, fair_sharing=fair_sharing)),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from heapq import heappop
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from admission.model.terms import NO_TERMS
@@ -57,6 +57,15 @@ class Progress(NamedTuple):
         return any(index != -1 for indices in self.tried for index in indices.values())
 
 
+LOWEST: Final = -(1 << 40)
+"""The priority of workloads that a policy lowers: below all that Kubernetes has."""
+
+
+def lowered(workload: Workload) -> Workload:
+    """Return a workload as it is decided about while a policy lowers it: behind all others, and preempting none."""
+    return replace(workload, priority=LOWEST, terms=replace(workload.terms, preempts=False))
+
+
 class Item:
     """A pending workload."""
 
@@ -68,6 +77,7 @@ class Item:
         "last_park",
         "last_reason",
         "local_queue",
+        "lowered",
         "not_before",
         "progress",
         "rank",
@@ -89,10 +99,12 @@ class Item:
         self.shape = shape
         self.since = workload.since
         # An admin's rank overrides the position in the queue only; preemption compares the workload's own priority.
-        self.rank_priority = workload.priority if workload.rank_priority is None else workload.rank_priority
+        self.rank_priority = shape.priority if workload.rank_priority is None else workload.rank_priority
         self.rank_at = self.since if workload.rank_at is None else workload.rank_at
         self.rank: Rank = -self.rank_priority, self.rank_at, workload.uid
         """The sort key in its ClusterQueue: priority, highest first; waiting since; uid."""
+        self.lowered = False
+        """Whether a policy lowers it: `shape` is that of `lowered`."""
         self.accepted = True
         """Whether the ClusterQueue's namespaceSelector matches its namespace."""
         self.cluster_queue = ""
@@ -122,7 +134,7 @@ class Item:
         they would have had a priority of 0.
         """
         workload = self.workload
-        self.rank_priority = workload.priority if workload.rank_priority is None else workload.rank_priority
+        self.rank_priority = self.shape.priority if workload.rank_priority is None else workload.rank_priority
         self.rank_at = self.since if workload.rank_at is None else workload.rank_at
         if interval:
             self.rank_priority, self.rank_at = 0, self.rank_at - self.rank_priority * interval

@@ -279,7 +279,7 @@ def _variant(preemptor: Preemptor, held: Held, *, advantage: bool) -> Variant:
         return Variant.HIERARCHY
     borrow = preemptor.queue.spec.preemption.borrow_within_cohort
     threshold = borrow.max_priority_threshold
-    priority = held.workload.priority
+    priority = held.priority
     if borrow.policy == "Never" or priority >= preemptor.priority or (threshold is not None and priority > threshold):
         return Variant.WITHOUT_BORROWING
     return Variant.WHILE_BORROWING

@@ -26,7 +26,7 @@ from admission.engine.events import (
 )
 from admission.engine.forest import Forest
 from admission.engine.outside_cycles import park_outside, runs_elsewhere
-from admission.engine.pending_item import Item, Shapes
+from admission.engine.pending_item import Item, Shapes, lowered
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
 from admission.engine.policies.dependencies import DependencyFound
@@ -230,7 +230,13 @@ class Registry:
             self._unreported[item.uid] = item
             return
         item.cluster_queue = queue.name
-        if queue.priority_interval or item.rank_priority != item.workload.priority:
+        if self.policies.lowering or item.lowered:
+            is_low = bool(self.policies.lowers(workload, queue.name, item.shape.usage))
+            if is_low is not item.lowered:
+                item.lowered = is_low
+                item.shape = self.shapes.of(lowered(workload) if is_low else workload)
+                item.age(queue.priority_interval)
+        if queue.priority_interval or item.rank_priority != item.shape.priority:
             item.age(queue.priority_interval)
         item.accepted = self.accepts(queue, workload.namespace)
         if self.policies.counting:
@@ -295,6 +301,8 @@ class Registry:
 
     def _load(self, held: Held) -> None:
         queue = held.queue
+        if self.policies.lowering:
+            held.lowered = bool(self.policies.lowers(held.workload, queue.name, dict(held.usage)))
         self.held[held.workload.uid] = held
         queue.hold(held)
         if self.placed is not None:
@@ -569,6 +577,28 @@ class Registry:
     def has_changes(self) -> bool:
         """Whether queue objects or namespaces have changed since the last `refresh`."""
         return bool(self.objects_changed or self._local_queues_changed or self._namespaces_changed)
+
+    def lower(self) -> None:
+        """Order workloads by another priority whose priority a policy lowers now, or no longer."""
+        if not self.policies.lowering_changed():
+            return
+        for item in list(self.items.values()):
+            if not item.cluster_queue:
+                continue
+            if bool(self.policies.lowers(item.workload, item.cluster_queue, item.shape.usage)) is not item.lowered:
+                self._dequeue(item)
+                self._enqueue(item)
+                self.stale_reasons[item.uid] = None
+        for held in self.held.values():
+            is_low = bool(self.policies.lowers(held.workload, held.queue.name, dict(held.usage)))
+            if is_low is not held.lowered:
+                held.queue.lower(held, lowered=is_low)
+                held.queue.generation += 1
+                if held.queue.moving is not None:
+                    self.movers.follow(held)
+                self.mark_dirty(held.queue)
+                if (domain := self.forest.domain_of.get(held.queue)) is not None:
+                    domain.freed = True  # others may preempt it now
 
     def refresh(self) -> list[Evict]:
         """Apply the recorded changes of queue objects; return the evictions they cause (stopPolicy HoldAndDrain)."""

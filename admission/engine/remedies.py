@@ -206,7 +206,7 @@ def _higher_priority(
 ) -> Iterator[Remedy]:
     """Yield the lowest priority with which preemption would make room for the workload."""
     domain = registry.forest.domain_of[queue]
-    held = {one.workload.priority + 1 for other in domain.queues for one in other.held.values() if not one.evicting}
+    held = {one.priority + 1 for other in domain.queues for one in other.held.values() if not one.evicting}
     for priority in sorted(one for one in held if one > item.shape.priority)[:_PRIORITIES]:
         shape = _shaped(item, item.shape.pod_sets, priority)
         raised = Item(replace(item.workload, priority=priority), shape)

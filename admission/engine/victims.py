@@ -111,7 +111,7 @@ def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str, claim: Cla
             continue
         if (
             policy == "LowerOrNewerEqualPriority"
-            and workload.priority == preemptor.priority
+            and held.priority == preemptor.priority
             and preemptor.since >= held.since
         ):
             continue
@@ -131,7 +131,7 @@ def ordered(
     """
 
     def rank(held: Held) -> tuple[int, float, str]:
-        return held.workload.priority, -held.admitted_at, held.workload.uid
+        return held.priority, -held.admitted_at, held.workload.uid
 
     if usage is None:
         return sorted(candidates, key=lambda held: (not held.evicting, held.queue is queue, *rank(held)))

@@ -237,9 +237,10 @@ class BudgetSpec(Model):
     enforcement: Literal["Charge", "Reserve"] = "Charge"
     """Charge: workloads are admitted while hours are left, and charged as they run. Reserve: a workload is only
     admitted if all that it may use until its time limit is left."""
-    action: Literal["StopAdmitting", "Warn", "PreemptAfter"] = "StopAdmitting"
+    action: Literal["StopAdmitting", "Warn", "PreemptAfter", "LowerPriority"] = "StopAdmitting"
     """StopAdmitting: no more workloads are admitted; those that run, run on. PreemptAfter: they are evicted when the
-    hours have been used up for `graceSeconds`. Warn: hours are only counted."""
+    hours have been used up for `graceSeconds`. LowerPriority: workloads run on idle quota only, with a priority below
+    all others and without preemption for them. Warn: hours are only counted."""
     grace_seconds: Annotated[int, Field(strict=True, ge=0, le=10**7)] | None = None
     """With PreemptAfter, the seconds for which workloads run on; not given: 600."""
     assumed_seconds: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = None
@@ -267,8 +268,12 @@ class BudgetSpec(Model):
             faults.append(("carryOver", "needs a period with every: nothing is given anew in the others"))
         if self.grace_seconds is not None and self.action != "PreemptAfter":
             faults.append(("graceSeconds", "needs action: PreemptAfter"))
-        if self.action == "PreemptAfter" and self.enforcement == "Reserve":
-            faults.append(("action", "PreemptAfter needs enforcement: Charge"))
+        if self.action in ("PreemptAfter", "LowerPriority") and self.enforcement == "Reserve":
+            faults.append(("action", f"{self.action} needs enforcement: Charge"))
+        for position, each in enumerate(self.resources) if self.action == "LowerPriority" else ():
+            if each.flavors:
+                message = "cannot be used with action: LowerPriority, as workloads are ordered before they have flavors"
+                faults.append((f"resources[{position}].flavors", message))
         known = {each.name for each in self.resources}
         for position, grant in enumerate(self.grants):
             if grant.resource not in known:

@@ -575,6 +575,14 @@ def would_move(flavors: Sequence[str], queue: str, not_before: float | None) -> 
     return f"It moves to flavor {names}, which ClusterQueue {queue} prefers, as soon as it fits there{later}."
 
 
+def runs_on_idle_quota(spent: str) -> str:
+    """It is lowered by a Budget; `spent`: which one, and until when."""
+    return (
+        f"{spent}. Until hours are left it runs on idle quota only: it is ordered behind all others, nothing is "
+        "preempted for it, and it is preempted first."
+    )
+
+
 def protected(until: float, *, is_preempted_often: bool) -> str:
     """It is not preempted for some time."""
     often = "It was preempted repeatedly: " if is_preempted_often else ""

@@ -30,8 +30,9 @@ async def policy_seeds(
         return []
     async for admissions in store.past_admissions(since=now - engine.history):
         engine.seed(admissions, now=now)
-    evicting = [each.name for each in objects if isinstance(each, Budget) and each.spec.action == "PreemptAfter"]
-    used_up_since = await store.budget_sums.used_up_since(evicting) if evicting else {}
+    kept = "PreemptAfter", "LowerPriority"
+    names = [each.name for each in objects if isinstance(each, Budget) and each.spec.action in kept]
+    used_up_since = await store.budget_sums.used_up_since(names) if names else {}
     return [
         replace(event, used_up_since=used_up_since) if isinstance(event, BudgetsSpent) else event
         for event in engine.policy_events()

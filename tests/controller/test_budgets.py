@@ -249,6 +249,35 @@ async def test_budget_that_preempts_evicts_what_runs_when_its_hours_are_used_up(
     assert "BudgetExhausted" in {reason for reason, _ in await queues.history("runs")}
 
 
+async def test_spent_budget_with_lower_priority_runs_on_idle_quota_only(queues):
+    low = budget(1, "Charge")
+    low["spec"] |= {"action": "LowerPriority", "scope": {"users": ["alice"]}}
+    full = cluster_queue(cpu="4")
+    full["spec"]["preemption"] = {"withinClusterQueue": "LowerPriority"}
+    await queues.apply(full, low)
+    await queues.start(POLICY)
+    mine = job("mine", cpu="4")
+    mine["metadata"]["annotations"] = {"sluice.dev/submitted-by": "alice"}
+    await queues.submit(mine)
+    await queues.job("mine", runs)
+    queues.pass_time(901)  # a quarter of an hour of four cores
+    await queues.submit(job("other", cpu="4"))
+    await queues.job("other", runs)
+    assert "Preempted" in {reason for reason, _ in await queues.history("mine")}
+    await queues.end()
+    await queues.start(POLICY)
+    uid = (await queues.record("mine", "pending")).workload.uid
+    await charged(queues)
+    assert (
+        queues.controller.engine().explain(uid).lowered.startswith("Budget ml has spent its 1 hours of cpu; its next")
+    )
+    controller = queues.controller
+    await BudgetReports(queues.leading, controller.events, controller.engine, controller.faults).report()
+    assert (await queues.store.budget_sums.load())["ml"]["usedUpSince"]
+    await queues.user.delete("jobs", "team-a", "other", propagation="Background")
+    await queues.job("mine", runs)
+
+
 async def test_budget_of_money_charges_the_ledger_by_the_prices_of_now(queues):
     def prices(per_hour: int):
         spec = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": per_hour}]}

@@ -566,6 +566,71 @@ def test_preempt_after_evicts_what_runs_when_the_hours_have_been_used_up_for_the
     assert admitted(world) == ["first", "second"]
 
 
+def test_with_lower_priority_those_of_a_spent_budget_run_on_idle_quota_only():
+    preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+    queues = [cluster_queue(name, {"default": 4}, cohort="lab", preemption=preemption) for name in "ab"]
+    low = {"action": "LowerPriority", "scope": {"users": ["ann"]}}
+    world = new_world(budget("ml", 2, **low), now=at("2026-11-30T10:00"))
+    world.tell(*queues)
+    ann = workload("ann", "a", 2, user="ann", priority=100)
+    world.submit(ann, workload("bob", "a", 2, priority=5, created=1), workload("b0", "b", 4, created=2))
+    assert admitted(world) == ["ann", "b0", "bob"]
+    assert world.engine.explain("ann").lowered == ""
+    assert world.engine.wake_at() == at("2026-11-30T11:00")
+    world.submit(workload("eve", "a", 2, priority=3, created=3))
+    assert not world.engine.settle(world.now).evicted
+
+    # It is preempted before others, and then behind all of them, however high its own priority is.
+    world.now = at("2026-11-30T11:00")
+    (evicted,) = world.engine.settle(world.now).evicted
+    assert evicted.workload == ann
+    assert world.engine.wake_at() == at("2026-12-01")
+    world.gone("ann", requeue=ann)
+    assert admitted(world) == ["eve"]
+    world.submit(workload("last", "a", 2, priority=-9, created=4))
+    assert admitted(world) == []
+    assert [world.engine.explain(name).position_in_cluster_queue for name in ("last", "ann")] == [1, 2]
+    spent = "Budget ml has spent its 2 hours of cpu; its next period begins on 2026-12-01. Until hours are left it runs"
+    assert world.engine.explain("ann").lowered.startswith(spent)
+    assert world.engine.explain("last").lowered == ""
+
+    # It runs on what is idle, and takes nothing back that is lent.
+    world.gone("bob")
+    world.gone("eve")
+    assert admitted(world) == ["ann", "last"]
+    world.gone("ann")
+    world.submit(workload("b1", "b", 2))
+    assert admitted(world) == ["b1"]
+    world.submit(ann)
+    decisions = world.engine.settle(world.now)
+    assert (decisions.admitted, decisions.evicted) == ((), ())
+
+    # A grant, or the next period, gives its own priority back.
+    world.tell(budget("ml", 3, **low))
+    assert [each.workload.name for each in world.engine.settle(world.now).evicted] == ["b1"]
+    world.gone("b1")
+    assert admitted(world) == ["ann"]
+    world.now = world.engine.wake_at()
+    assert world.now == at("2026-11-30T11:30")  # one hour was left, at two an hour
+    world.engine.settle(world.now)
+    assert world.engine.explain("ann").lowered
+    world.now = at("2026-12-01")
+    world.engine.settle(world.now)
+    assert world.engine.explain("ann").lowered == ""
+
+
+def test_deleting_a_budget_gives_workloads_their_own_priority_back():
+    world = new_world(budget("ml", 0, action="LowerPriority"), now=at("2026-11-02"))
+    world.tell(cluster_queue("a", {"default": 1}, preemption={"withinClusterQueue": "LowerPriority"}))
+    world.submit(workload("runs", "a", 1, priority=5), workload("waits", "a", 1, priority=4, created=1))
+    assert admitted(world) == ["runs"]
+    assert all(world.engine.explain(name).lowered for name in ("runs", "waits"))
+    world.engine.observe(QueueObjectDeleted("Budget", "", "ml"), now=world.now)
+    world.submit(workload("late", "a", 1, priority=3, created=2))
+    assert not world.engine.settle(world.now).evicted
+    assert [world.engine.explain(name).position_in_cluster_queue for name in ("waits", "late")] == [1, 2]
+
+
 def test_grace_goes_on_after_a_restart():
     strict = budget("ml", 1, action="PreemptAfter", graceSeconds=HOUR)
     world = new_world(strict, now=at("2026-11-02T10:00"))
@@ -597,6 +662,8 @@ def test_budget_that_is_deleted_and_created_again_gives_its_grace_anew():
 def test_preempt_after_needs_charge_and_grace_needs_preempt_after():
     for spec, path in (
         ({"action": "PreemptAfter", "enforcement": "Reserve"}, "spec.action"),
+        ({"action": "LowerPriority", "enforcement": "Reserve"}, "spec.action"),
+        ({"action": "LowerPriority", "flavors": ["default"]}, "spec.resources[0].flavors"),
         ({"graceSeconds": 60}, "spec.graceSeconds"),
         ({"learnRunTimes": True}, "spec.learnRunTimes"),
         ({"carryOver": True, "period": {"lastDays": 3}}, "spec.carryOver"),

@@ -153,7 +153,8 @@ class BudgetStatus(Model):
     resources: tuple[BudgetResourceStatus, ...] = ()
     """The hours, in the order of the spec."""
     used_up_since: str | None = None
-    """With `action: PreemptAfter`, since when hours are used up (RFC 3339); not given: they are not."""
+    """With `action: PreemptAfter` or `LowerPriority`, since when hours are used up (RFC 3339); not given: they are
+    not."""
     alerts: tuple[BudgetAlertStatus, ...] = ()
     """The highest alert of each resource in the present period."""
     impact: Impact | None = None

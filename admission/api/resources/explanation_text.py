@@ -133,7 +133,7 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
             reason_text,
             *_placement(found),
         ]
-    more = [text for text in (found.drained, found.protected, found.moves) if text]
+    more = [text for text in (found.drained, found.lowered, found.protected, found.moves) if text]
     return [f"{workload.title} does not wait: it is admitted{since}.", reason_text, *more]
 
 
@@ -202,6 +202,8 @@ def _beside(
         yield sentences.ask_for_less(raises_for(found.lacks))
     if found is not None:
         yield from _placement(found)
+        if found.lowered:
+            yield found.lowered
     if workload.evicted and workload.evicted != workload.message:
         yield f"It held quota before, and lost it: {_OF_PREEMPTION.sub('', workload.evicted)}"
     if found is None or workload.reason in HOPELESS:

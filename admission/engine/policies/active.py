@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec
+    from admission.model.workload import Workload
 
 
 class ActivePolicies:
@@ -35,6 +36,9 @@ class ActivePolicies:
         self.all = tuple(config.start(view) for config in configs)
         """All policies in the order of the configuration: the first that orders a ClusterQueue, or refuses, decides."""
         self._observing = self._with("observe", self.all)
+        self.lowering: tuple[AdmissionPolicy, ...] = ()
+        """Those that lower the priority of workloads."""
+        self._lowering_changed = False
         self._list_active()
         self.refused: dict[str, tuple[Item, Mapping[FlavorResource, int]]] = {}
         """Pending workloads that a policy has refused, by uid, with the quota that they would have held; some of them
@@ -55,6 +59,9 @@ class ActivePolicies:
         self._charged_after_cycle = tuple(policy for policy in charging if policy not in filtering)
         self._released = self._with("release", self.active)
         self.evicting = self._with("evict", self.active)
+        was_lowering = self.lowering
+        self.lowering = self._with("lowers", self.active)
+        self._lowering_changed |= self.lowering != was_lowering
         self.counting = self._with("arrive", self.active)
         """Those that count pending workloads, too."""
 
@@ -175,6 +182,20 @@ class ActivePolicies:
     def wake_at(self) -> float | None:
         """Return the Unix time (s) at which a policy may permit a workload that it has refused; None: never."""
         return self._retry_at if self.refused else None
+
+    # --- priorities
+
+    def lowers(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> str:
+        """Return why the priority of a workload is lowered, as a sentence; empty: it is not."""
+        return next((why for policy in self.lowering if (why := policy.lowers(workload, cluster_queue, usage))), "")
+
+    def lowering_changed(self) -> bool:
+        """Whether `lowers` may return something else for a workload than at the last call."""
+        if not self.lowering and not self._lowering_changed:
+            return False
+        found = [policy.lowering_changed() for policy in self.lowering]
+        changed, self._lowering_changed = self._lowering_changed or any(found), False
+        return changed
 
     # --- evictions
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
 from admission.engine.policies.contract import AdmissionPolicy, Eviction, PolicyEvent, Refusal
 from admission.engine.vocabulary import BUDGET_EXHAUSTED
+from admission.model import sentences
 from admission.model.budgets import MONEY, Sum
 from admission.model.durations import format_duration
 from admission.model.queues import Budget, ClusterQueue, Cohort, PriceBook
@@ -72,7 +73,7 @@ class BudgetsSpent(PolicyEvent):
     runs: Mapping[_Runner, Sequence[int]] = field(default_factory=dict)
     """The last run times of each user in each LocalQueue, if a Budget learns from them."""
     used_up_since: Mapping[str, int] = field(default_factory=dict)
-    """By Budget with `PreemptAfter`: since when its hours are used up."""
+    """By Budget with `PreemptAfter` or `LowerPriority`: since when its hours are used up."""
 
 
 class _Runner(NamedTuple):
@@ -348,9 +349,14 @@ class _Account:
             limit = self._limits[number, slot] = self.spec.limit(self.spec.resources[number], slot)
         return limit + self._carried(number) if self.spec.carry_over and slot == self.slot else limit
 
+    @property
+    def refuses(self) -> bool:
+        """Whether it refuses workloads at all."""
+        return self.spec.action not in ("Warn", "LowerPriority")
+
     def stops_at(self, number: int) -> int:
         """Return how much of a resource may be used in the present slot before workloads are refused."""
-        if self.spec.action == "Warn" or not self.counts_now:
+        if not self.refuses or not self.counts_now:
             return _UNLIMITED
         return self.limit(number, self.slot)
 
@@ -369,7 +375,7 @@ class _Account:
 
         `learned`: the microseconds that its like have needed; None: it is not known.
         """
-        if self.spec.action == "Warn" or not any(needed):
+        if not self.refuses or not any(needed):
             return None
         if self.reserves:
             return self._lacking(workload, needed, now, replaced, learned)
@@ -560,9 +566,14 @@ class BudgetAccounts(AdmissionPolicy):
         """Heap of (end of what is reserved, number, ...); some are outdated."""
         self._number = count()
         self._used_up_since: dict[str, int] = {}
-        """By Budget with `PreemptAfter`: since when its hours are seen to be used up, in microseconds."""
+        """By Budget with `PreemptAfter` or `LowerPriority`: since when its hours are seen to be used up, in
+        microseconds."""
         self._preempting: tuple[_Account, ...] = ()
         """The accounts with `PreemptAfter`."""
+        self._lowering: tuple[_Account, ...] = ()
+        """The accounts with `LowerPriority`."""
+        self._spent: dict[_Line, None] = {}
+        """Their lines of which the hours were used up at the last `lowering_changed`."""
 
     def _now(self) -> int:
         return round(self._view.now * _MICROSECONDS)
@@ -731,6 +742,7 @@ class BudgetAccounts(AdmissionPolicy):
             self._accounts[name] = account
             (self._unseeded.discard if account.is_seeded else self._unseeded.add)(name)
         self._preempting = tuple(each for each in self._accounts.values() if each.spec.action == "PreemptAfter")
+        self._lowering = tuple(each for each in self._accounts.values() if each.spec.action == "LowerPriority")
         self._groups.clear()
         accounts = set(self._accounts.values())
         for charge in self._charges.values():
@@ -966,6 +978,34 @@ class BudgetAccounts(AdmissionPolicy):
                         line.reserve(cost, charge.since, later)
             heappush(self._extensions, (later, next(self._number), charge, account))
 
+    def lowers(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> str:
+        """Say which Budget with `LowerPriority` has spent the hours of something that the workload uses."""
+        if not self._spent:
+            return ""
+        accounts = self._group_of(workload, cluster_queue).accounts
+        for line in self._spent:
+            if line.account in accounts and any(amount and line.counts(key) for key, amount in usage.items()):
+                return sentences.runs_on_idle_quota(line.account.is_used_up(line.number))
+        return ""
+
+    def lowering_changed(self) -> bool:
+        """Note of which Budgets with `LowerPriority` the hours are used up now."""
+        if not self._lowering and not self._spent and not self._outdated:
+            return False
+        now = self._now()
+        self._enter(now)
+        spent: dict[_Line, None] = {}
+        for account in self._lowering:
+            lines = [account.lines[number] for number in account.used_up(now)]
+            spent |= dict.fromkeys(lines)
+            if lines:
+                self._used_up_since.setdefault(account.name, now)
+            else:
+                self._used_up_since.pop(account.name, None)
+        changed = spent != self._spent
+        self._spent = spent
+        return changed
+
     def evict(self) -> Iterator[Eviction]:
         """Yield the workloads of Budgets whose hours have been used up for as long as workloads may run on."""
         now = self._now()
@@ -985,7 +1025,7 @@ class BudgetAccounts(AdmissionPolicy):
                         yield Eviction(uid, BUDGET_EXHAUSTED, account.is_used_up(number))
 
     def evicts_at(self) -> float | None:
-        """Return when hours will be used up, or the time ends for which workloads run on."""
+        """Return when hours will be used up, are given anew, or the time ends for which workloads run on."""
         found, now = [], self._now()
         self._enter(now)
         for account in self._preempting:
@@ -994,11 +1034,15 @@ class BudgetAccounts(AdmissionPolicy):
                 found.append(account.used_up_at(now))
             elif since + account.grace > now:
                 found.append(since + account.grace)
+        found += [each.ends if each.used_up(now) else each.used_up_at(now) for each in self._lowering]
         at = min((each for each in found if each is not None), default=None)
         return None if at is None else at / _MICROSECONDS
 
     def used_up_since(self, name: str) -> float | None:
-        """Return since when hours of a Budget with `PreemptAfter` are used up (Unix time, s); None: they are not."""
+        """Return since when hours of a Budget with `PreemptAfter` or `LowerPriority` are used up (Unix time, s).
+
+        None: they are not.
+        """
         since = self._used_up_since.get(name)
         return None if since is None else since / _MICROSECONDS
 

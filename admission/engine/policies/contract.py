@@ -192,13 +192,27 @@ class AdmissionPolicy:
     def leave(self, uid: str) -> None:
         """Stop counting a pending workload. Within a cycle one that is admitted is passed to `charge` before."""
 
+    def lowers(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> str:
+        """Return why a workload runs on idle quota only, as a sentence; empty: it does not.
+
+        It is then decided about as if it had the lowest priority, and as if its user permitted no preemption for it.
+        Called when it is queued, with empty flavors; and for all workloads when `lowering_changed`.
+        """
+        del workload, cluster_queue, usage
+        return ""
+
+    def lowering_changed(self) -> bool:
+        """Whether `lowers` may return something else than at the last call. Called in each round of decisions."""
+        return False
+
     def evict(self) -> Iterable[Eviction]:
         """Return the workloads that must release their quota. Called in each round of decisions, so it must be cheap
         while there is nothing to do. Workloads that are being evicted already may be among them."""
         return ()
 
     def evicts_at(self) -> float | None:
-        """Return when time alone makes `evict` return something (seconds since the epoch); None: never."""
+        """Return when time alone makes `evict` return something, or `lowers` something else (seconds since the epoch);
+        None: never."""
 
 
 class PolicyConfig(Protocol):

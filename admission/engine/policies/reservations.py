@@ -488,7 +488,7 @@ class KeptQuota(AdmissionPolicy):
         victims: list[Held] = []
         short = instant.shortage(only_preempting=True)
         others = (held for held in entries if not held.evicting and not instant.owns(held.workload, held.queue.name))
-        for held in sorted(others, key=lambda held: (held.workload.priority, -held.admitted_at, held.workload.uid)):
+        for held in sorted(others, key=lambda held: (held.priority, -held.admitted_at, held.workload.uid)):
             if not short:
                 break
             change(held, -1)
