@@ -58,6 +58,19 @@ async def test_new_leader_with_ordinary_clock_lag_starts_at_the_last_commit_time
     assert successor.store.now() == clock.now + 1
 
 
+async def test_stored_instants_have_the_microsecond_that_they_were_rounded_to_before(store: Store):
+    """The number of an admission is computed from the instant in memory, and after a start from the stored one."""
+    epoch = await store.lead("test")
+    chance = random.Random(1)
+    instants = {str(number): 1_795_925_600 + chance.random() for number in range(50)}
+    for uid, at in instants.items():
+        await store.commit(admitted(workload(uid), admission(), at=at), epoch=epoch)
+    loaded = {record.workload.uid: record.admitted_at for record in (await store.load()).workloads}
+    assert {uid: round((at or 0) * 1e6) for uid, at in loaded.items()} == {
+        uid: round(at * 1e6) for uid, at in instants.items()
+    }
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings of the clock, up to their remedies."""
     texts = [r.getMessage() for r in caplog.records if r.name == leader_clock.__name__ and r.levelname == "WARNING"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +10,7 @@ import orjson
 from sqlalchemy import JSON, Text, any_, bindparam, cast, column, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from admission.store.database.instant import Instant
+from admission.store.database.instant import Instant, to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -120,15 +119,10 @@ def _converters(table: Table) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     found: list[tuple[str, Callable[[Any], Any]]] = []
     for one in table.c:
         if isinstance(one.type, Instant):
-            found.append((one.name, _instant))
+            found.append((one.name, to_datetime))
         elif isinstance(one.type, JSON):
             found.append((one.name, _document))
     return tuple(found)
-
-
-def _instant(value: float) -> datetime:
-    """Convert as `Instant` does, to the microsecond: the end of one ledger row must equal the start of the next."""
-    return datetime.fromtimestamp(value, UTC)
 
 
 def _document(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, DateTime
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MICROSECONDS = 1_000_000
 """Microseconds in a second."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Instant(TypeDecorator[float]):
@@ -45,8 +46,16 @@ def _to_microseconds(value: float | None) -> int | None:
     return None if value is None else round(value * MICROSECONDS)
 
 
+def to_datetime(value: float) -> datetime:
+    """Return the instant as PostgreSQL stores it, to the microsecond to which it is rounded everywhere.
+
+    `fromtimestamp` rounds one of eight to another microsecond than `round(value * MICROSECONDS)`.
+    """
+    return _EPOCH + timedelta(microseconds=round(value * MICROSECONDS))
+
+
 def _to_datetime(value: float | None) -> datetime | None:
-    return None if value is None else datetime.fromtimestamp(value, UTC)
+    return None if value is None else to_datetime(value)
 
 
 def _from_microseconds(value: int | None) -> float | None:
