@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.cluster.client import PatchType
@@ -58,6 +59,8 @@ class Creation:
 
     collection: str
     body: Object
+    is_wanted: Callable[[], bool] = lambda: True
+    """Called before each attempt; if it returns False, the outcome is NotPermitted: creations have no precondition."""
 
     @property
     def path(self) -> str:
@@ -189,12 +192,16 @@ class Writer:
                 case Deletion():
                     result = await self._delete(request)
                 case _:
-                    result = await self._client.create(request.collection, request.body, permitted=self._permitted)
+                    permitted = partial(self._may_create, request.is_wanted)
+                    result = await self._client.create(request.collection, request.body, permitted=permitted)
         except ClusterError as error:
             self.outcomes[type(error).__name__] += 1
             return error
         self.outcomes["ok"] += 1
         return result
+
+    def _may_create(self, is_wanted: Callable[[], bool]) -> bool:
+        return self._permitted() and is_wanted()
 
     async def _delete(self, deletion: Deletion) -> Object:
         version = deletion.version

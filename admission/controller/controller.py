@@ -387,6 +387,8 @@ class Controller:
 
     def _reset(self, added: Iterable[Site] = ()) -> None:
         """Replace the state by an empty one. `added`: sites that have none yet."""
+        assert self.home.leader.dispatching is not None
+        self.home.leader.dispatching.has_ended = True
         self._shared = self._new_shared()
         for site in self._sites.values():
             if site in added:
@@ -683,7 +685,7 @@ class Controller:
     def _target_changed(self, site: Site) -> None:
         dispatching = self.home.leader.dispatching
         if site is not self.home and dispatching is not None:
-            dispatching.target_changed(site, self._policy.lost_timeout / 60)
+            dispatching.target_changed(site, self._policy.lost_timeout)
 
     def _note_lost(self, now: float) -> None:
         """Tell the engine in which clusters nothing can be stopped, if others are lost now."""

@@ -272,12 +272,28 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
         return {**rest, "template": {**template, "metadata": {**metadata, "labels": labels}}}
 
     def copied_status(self, status: Mapping[str, Any], copy: Mapping[str, Any] | None) -> Object:
-        """Return it with no lower numbers of ended pods than before, which the API server would not accept."""
+        """Return one that the API server accepts, whatever an earlier copy has left in `status`."""
         wanted: Object = {"conditions": [_suspended(status)]} if copy is None else dict(copy)
-        for name in ("succeeded", "failed"):
+        for name in ("succeeded", "failed"):  # no lower numbers than before
             if most := max(wanted.get(name) or 0, status.get(name) or 0):
                 wanted[name] = most
+        conditions = wanted.get("conditions") or ()
+        if not any(each.get("type") in _TERMINAL and each.get("status") == "True" for each in conditions):
+            # What announces an end cannot be taken back, and another copy may end otherwise.
+            kept = [each for each in conditions if each.get("type") not in _ANNOUNCING]
+            if len(kept) < len(conditions):
+                wanted["conditions"] = kept
+        if copy is not None and (started := status.get("startTime")):
+            # Another start time is refused unless it is suspended, and an end before it, by another cluster's clock.
+            wanted["startTime"] = started
+            if (ended := wanted.get("completionTime")) and ended < started:
+                wanted["completionTime"] = started
         return wanted
+
+
+_TERMINAL = ("Complete", "Failed")
+_ANNOUNCING = ("SuccessCriteriaMet", "FailureTarget")
+"""Conditions of a Job whose pods are ending before it is over."""
 
 
 def _set_back(new: Mapping[str, Any], old: Mapping[str, Any], field: str) -> Object | None:

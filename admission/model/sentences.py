@@ -262,10 +262,10 @@ def copy_deleted(cluster: str) -> str:
     return f"Its copy in the cluster {cluster} was deleted. It queues again."
 
 
-def cluster_lost(cluster: str, minutes: float) -> str:
-    """The cluster that it was dispatched to has been lost for too long."""
+def cluster_lost(cluster: str, lasted: str) -> str:
+    """The cluster that it was dispatched to has been lost for too long. `lasted`: for how long, such as "15m"."""
     return (
-        f"The cluster {cluster} has been lost for {minutes:g} minutes: it queues again, to run elsewhere. Whether it "
+        f"The cluster {cluster} has been lost for {lasted}: it queues again, to run elsewhere. Whether it "
         "still runs there is not known; what does is stopped when the cluster is back."
     )
 

@@ -97,6 +97,8 @@ async def test_request_is_answered_by_its_object_or_its_error(server, client, ru
     running(writer)
     await asyncio.sleep(0)
     assert await writer.request(Creation("/a", {"metadata": {"name": "b"}})) == {"ok": True}
+    with pytest.raises(NotPermitted):
+        await writer.request(Creation("/a", {"metadata": {"name": "c"}}, is_wanted=lambda: False))
     with pytest.raises(Conflict):
         await writer.request(Deletion("/a/b", "uid-1", propagation="Background"))
     assert [(request.method, request.path) for request in server.requests] == [("POST", "/a"), ("DELETE", "/a/b")]

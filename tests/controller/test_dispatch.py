@@ -230,14 +230,25 @@ async def test_end_of_sluice_loses_and_doubles_no_copy(hub, clusters, moment):
     assert not clusters.c.user.list("jobs")
 
 
-async def test_copy_that_others_delete_is_made_again(hub, clusters):
-    await hub.submit(dispatched("one", cpu="2"))
+async def test_copy_that_others_delete_is_made_again_and_its_end_comes_back(hub, clusters):
+    """Its Job is not suspended for long enough that its former start time is taken away, which is then immutable."""
+    await hub.submit(dispatched("one", cpu="2", seconds=300))
     copy = await clusters.b.job("one", runs)
     await hub.job("one", is_active)
     await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
     again = await clusters.b.job("one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
     assert again["spec"]["suspend"] is False
     assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in await hub.history("one")
+    await hub.job("one", is_done)
+    assert (await hub.record("one", "finished")).outcome == "Succeeded"
+
+
+async def test_status_that_could_not_be_written_is_written_again(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2", seconds=60))
+    await hub.job("one", is_active)
+    failing = {"match": {"resource": "jobs/status"}, "do": "error", "code": 500, "limit": 2}
+    hub.sandbox.faults.install({"rules": [failing]})
+    await hub.job("one", is_done)
 
 
 async def test_copy_that_others_give_more_pods_is_ended_and_made_again(hub, clusters):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from admission.apimachinery.errors import PatchFailed
 from admission.apimachinery.patches import json_patch
+from admission.apimachinery.tables import duration
 from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch
@@ -149,6 +150,8 @@ class Dispatching:
         """By uid, the copy for which the object was seen unsuspended."""
         self._not_shrunk: dict[str, int] = {}
         """By uid, the generation of the object to which its cluster has not let the copy shrink."""
+        self.has_ended = False
+        """Whether the state was replaced, so that what is still to be sent for it may not be due any more."""
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
 
@@ -189,7 +192,8 @@ class Dispatching:
         copy = target.copies.get(tracked.uid)
         if copy is not None and _is_of(copy, tracked):
             return copy, True
-        return None, copy is None and tracked.uid not in self._unsure and target.knows(kind)
+        is_sure = tracked.uid not in self._unsure and not self.is_busy(tracked.uid)
+        return None, copy is None and is_sure and target.knows(kind)
 
     def pod_waiter(self, tracked: Tracked) -> PodWaiter | None:
         """Return what polls the pods of a workload where its copy is; None: they are in the hub, or not to be found."""
@@ -254,7 +258,9 @@ class Dispatching:
         )
         if copy is not None and not own.suspended:
             self._begun[tracked.uid] = copy.uid
-        if step not in (CopyStep.NOTHING, CopyStep.VANISHED):
+        if step is CopyStep.NOTHING:
+            tracked.attempts = 0  # the request that failed is no longer due
+        elif step is not CopyStep.VANISHED:
             log.debug("%s: %s", tracked.record.workload.key, step.name)
         if step is CopyStep.REPORT and kind.rendered_by is None:
             self._reported[tracked.uid] = reported
@@ -266,6 +272,8 @@ class Dispatching:
         """Send the request of a step. `patch`: of the copy, if that is to shrink, else of the status."""
         target = self._target(tracked)
         match step:
+            case _ if tracked.record.state is State.ADMITTED and target is not None and target.given_up:
+                pass  # it is about to be evicted
             case CopyStep.CREATE if target is not None:
                 self._create(tracked, kind, obj, target)
             case CopyStep.DELETE if target is not None and copy is not None:
@@ -340,7 +348,20 @@ class Dispatching:
             return
         path = target.kinds.path(there, workload.namespace, workload.name).rpartition("/")[0]
         self._under_way.add(tracked.uid)
-        target.writer.submit(Creation(path, copy), partial(self._answer, tracked.uid, target.name, "create", ""))
+        creation = Creation(path, copy, partial(self._is_due_there, origin, target))
+        target.writer.submit(creation, partial(self._answer, tracked.uid, target.name, "create", ""))
+
+    def _is_due_there(self, origin: Origin, target: DispatchTarget) -> bool:
+        """Whether the workload is still to run in a cluster, whose Writer may have had to wait for it."""
+        tracked = self._state.registry.get(origin.uid)
+        if self.has_ended or tracked is None or target.given_up:
+            return False
+        record = tracked.record
+        return (
+            record.state is State.ADMITTED
+            and record.admitted_at is not None
+            and (attempt_of(record.admitted_at) == origin.attempt)
+        )
 
     def _delete(self, uid: str, target: DispatchTarget, copy: Copy) -> None:
         self._under_way.add(uid)
@@ -506,17 +527,17 @@ class Dispatching:
             log.warning("cannot delete the copy of %s in %s: %s", copy.seen.key, target.name, result)
             asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
 
-    def target_changed(self, target: DispatchTarget, minutes_lost: float) -> None:
+    def target_changed(self, target: DispatchTarget, lost_timeout: float) -> None:
         """Look again at all that runs in a cluster, because it was lost, has come back, or is given up.
 
-        `minutes_lost`: for how long it may be lost before it is given up.
+        `lost_timeout`: seconds for which it may be lost before it is given up.
         """
         for tracked in list(self._state.registry):
             admission = tracked.record.admission
             if admission is None or admission.cluster != target.name:
                 continue
             if target.given_up and tracked.record.state is State.ADMITTED:
-                self._fail(tracked, CLUSTER_LOST, sentences.cluster_lost(target.name, minutes_lost))
+                self._fail(tracked, CLUSTER_LOST, sentences.cluster_lost(target.name, duration(lost_timeout)))
             self._inbox.put(Recheck(tracked.uid))
         for copy in target.copies:
             self._inbox.put(Recheck(copy.origin.uid))
