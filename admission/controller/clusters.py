@@ -206,12 +206,14 @@ class RemoteCluster:
 
     async def _register_gate(self) -> None:
         """Keep the gate registered; what fails is said in the log, and repeated."""
+        pause = FIRST_PAUSE
         while (register := self._connection.gate) is not None:
             try:
                 await register()
             except SluiceError as error:
                 log.warning("cluster %s: its gate is not registered: %s", self.name, error)
-            await asyncio.sleep(LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     # --- what is stored
 
