@@ -35,6 +35,16 @@ PER_THOUSAND = {
     Fault.HOLD: 4,
     Fault.DRAIN: 2,
 }
+CLUSTERS = {
+    Fault.KILL_LEADER: 8,
+    Fault.STEP_CLOCK: 0,
+    Fault.CUT_CLUSTER: 4,
+    Fault.LOSE_CLUSTER: 2,
+    Fault.SLOW_CLUSTER: 2,
+    Fault.DISABLE_CLUSTER: 1,
+    Fault.REBUILD_CLUSTER: 1,
+}
+"""Number of faults per thousand Jobs, with several clusters."""
 NODES = {Fault.NODE_FAILS: 10, Fault.NODE_GOES: 10}
 """Number of faults per thousand Jobs or other objects."""
 OF_SEVERAL = (Fault.KILL_FOLLOWER, Fault.FREEZE_LEADER, Fault.KILL_DATABASE, Fault.CUT_DATABASE)
@@ -48,6 +58,7 @@ def main() -> int:
     parser.add_argument(
         "--topology", action="store_true", help="Jobs are placed in racks, whose nodes fail, go and come"
     )
+    parser.add_argument("--clusters", type=int, default=1, help="clusters that share the quota, and dispatch Jobs")
     parser.add_argument("--sqlite", action="store_true", help="one replica on SQLite, whose database is never down")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--speed", type=float, default=120.0, help="speed of the sandbox's clock relative to real time")
@@ -70,6 +81,7 @@ def main() -> int:
 
 def _size(arguments: argparse.Namespace) -> str:
     size = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
+    size += f" --clusters {arguments.clusters}" if arguments.clusters > 1 else ""
     return f"{size}{' --sqlite' * arguments.sqlite}{' --topology' * arguments.topology}"
 
 
@@ -77,8 +89,8 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
     cancel_on_signals()
     of_kinds, speed = arguments.kinds is not None, arguments.speed
     plan = plan_of_kinds(arguments.kinds, speed=speed) if of_kinds else plan_of(arguments.jobs, speed=speed)
-    wanted = PER_THOUSAND | NODES if arguments.topology else PER_THOUSAND
-    counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in wanted.items()}
+    wanted = PER_THOUSAND | (NODES if arguments.topology else {}) | (CLUSTERS if arguments.clusters > 1 else {})
+    counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in wanted.items() if count}
     if arguments.sqlite:
         counts |= dict.fromkeys(OF_SEVERAL, 0)
     with _folder(arguments.folder) as folder, _database(folder, sqlite=arguments.sqlite) as (url, server):
@@ -95,6 +107,7 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
             timeouts=2,
             say=lambda line: print(line, file=sys.stderr, flush=True),
             by_topology=arguments.topology,
+            clusters=arguments.clusters,
         )
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from admission.cli.demo.account import SceneAccount
     from admission.cli.demo.plan import ScenePlan, Team
-    from admission.cluster.client import Client
     from tests.chaos.fleet import Fleet
     from tests.chaos.nodes import Floor
     from tests.chaos.schedule import ScheduledFault
+    from tests.chaos.storm import Ground
 
 _CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sluice'"
 _HOUR = 3600.0
@@ -49,19 +49,19 @@ class FaultInjector:
     def __init__(
         self,
         fleet: Fleet,
-        client: Client,
+        ground: Ground,
         account: SceneAccount,
         faults: dict[str, object],
         server: Server | None,
         say: Callable[[str], None],
         floor: Floor | None = None,
     ) -> None:
-        """`faults` are the request faults installed in the API server, `say` prints a line."""
+        """`faults` are the request faults installed in the API servers, `say` prints a line."""
         self.done: Counter[Fault] = Counter()
         self.takeovers: dict[bool, list[float]] = {True: [], False: []}
         """Whether a follower was ready, to seconds until the next leader for each leader that was killed or frozen."""
         self._fleet = fleet
-        self._client = client
+        self._ground = ground
         self._account = account
         self._plan = account.plan
         # Objects that can be put on hold by a label: not pod groups, which have no object.
@@ -93,6 +93,7 @@ class FaultInjector:
         }
         if self._floor is not None:
             doing |= {Fault.NODE_FAILS: self._floor.fail, Fault.NODE_GOES: self._floor.replace}
+        doing |= self._ground.faults(self._fleet)
         await doing[fault.fault](fault.draw)
         self.done[fault.fault] += 1
 
@@ -134,7 +135,7 @@ class FaultInjector:
         await asyncio.to_thread(self._server.execute, _CUT)
 
     async def _cut_watches(self, _: float) -> None:
-        await self._client.create("/sandbox/faults", cut_watches(self._faults, user="sluice"))
+        await self._ground.install(cut_watches(self._faults, user="sluice"))
 
     async def _step_clock(self, draw: float) -> None:
         """Set the clock of a replica, leader or follower, by up to an hour forwards or backwards."""
@@ -185,7 +186,7 @@ class FaultInjector:
             if key in self._by_pods and self._account.gangs.none_alive(key):
                 break  # some pods have ended and the others are still gated, so that the observer sees no stop
             await asyncio.sleep(0.05)
-        stopped = self._account.jobs[key].phase is Phase.WAITING
+        stopped = key in self._account.jobs and self._account.jobs[key].phase is Phase.WAITING
         await self._label(key, None)
         return stopped
 
@@ -194,7 +195,7 @@ class FaultInjector:
         path = self._hold_paths[key]
         while True:
             try:
-                await self._client.patch(path, {"metadata": {"labels": {_HOLD: value}}})
+                await self._ground.client_of(key).patch(path, {"metadata": {"labels": {_HOLD: value}}})
             except NotFound:  # an endless object was deleted meanwhile
                 return
             except ClusterError:

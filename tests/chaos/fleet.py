@@ -143,11 +143,17 @@ class Fleet:
 
 @asynccontextmanager
 async def running_fleet(
-    folder: Path, kubeconfig: Path, database_url: str, *, count: int, settings: Mapping[str, Any] | None = None
+    folder: Path,
+    kubeconfig: Path,
+    database_url: str,
+    *,
+    count: int,
+    settings: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
 ) -> AsyncIterator[Fleet]:
     """Run `count` replicas with webhooks on one database during the block; a single one has no Lease.
 
-    At the end they get SIGTERM.
+    At the end they get SIGTERM. `options`: further ones of `sluice serve`.
     """
     configuration = folder / "sluice.yaml"
     configuration.write_text(json.dumps(dict(settings or {})))  # JSON is YAML
@@ -160,6 +166,7 @@ async def running_fleet(
         "--log-level=debug",
         "--certificate-secret=default/webhook",
         *(LEASE if count > 1 else ()),
+        *options,
     ]
     ports = [free_port() for _ in replicas]
     timeout = aiohttp.ClientTimeout(total=3)

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import select, text
@@ -94,8 +95,19 @@ async def settled(database_url: str) -> bool:
         await database.close()
 
 
-async def promises(database_url: str, plan: ScenePlan, starts: Mapping[str, int]) -> tuple[Promise, ...]:
-    """Check the ledger; `starts` is the observed number of starts by Job (`namespace/name`)."""
+async def promises(
+    database_url: str,
+    plan: ScenePlan,
+    starts: Mapping[str, int],
+    *,
+    again: Mapping[str, int] = MappingProxyType({}),
+    unseen: int = 0,
+) -> tuple[Promise, ...]:
+    """Check the ledger; `starts` is the observed number of starts by Job (`namespace/name`).
+
+    `again`: how often each may have been submitted again, as its cluster was destroyed; `unseen`: how many had ended in
+    clusters that were destroyed, so that it may not be known how.
+    """
     database = connect(Location.parse(database_url))
     try:
         async with database.read() as connection:
@@ -109,7 +121,7 @@ async def promises(database_url: str, plan: ScenePlan, starts: Mapping[str, int]
                 f"{key}: {total} admissions, {ended} of them to its end, {count} starts{await _rows(connection, key)}"
                 for key, count in starts.items()
                 for total, ended in [admissions.get(key, (0, 0))]
-                if not 1 <= count <= total or ended > 1 or (ended == 0 and key not in endless)
+                if not 1 <= count <= total or ended > 1 + again.get(key, 0) or (ended == 0 and key not in endless)
             ]
             pods = {f"{job.team}/{job.name}": job.pods for job in plan.jobs}
             parts = [
@@ -131,7 +143,10 @@ async def promises(database_url: str, plan: ScenePlan, starts: Mapping[str, int]
     violations, differing = await _reports(database_url, held)
     thing = plan.noun.removesuffix("s")
     return (
-        (_as_planned(outcomes, plan), f"the database knows how each {thing} ended: {dict(outcomes)}"),
+        (
+            _as_planned(outcomes, plan, sum(again.values()), unseen),
+            f"the database knows how each {thing} ended: {dict(outcomes)}",
+        ),
         (
             not unfinished and not still_open,
             f"no quota is held any more ({unfinished} unfinished, {still_open} rows open)",
@@ -170,18 +185,19 @@ async def _reports(database_url: str, held: Mapping[tuple[str, str], float]) -> 
     return violations, differing
 
 
-def _as_planned(outcomes: Mapping[str, int], plan: ScenePlan) -> bool:
+def _as_planned(outcomes: Mapping[str, int], plan: ScenePlan, again: int, unseen: int) -> bool:
     """Return whether all objects that end by themselves have succeeded and all endless ones were deleted.
 
     An object that is deleted during its eviction has the outcome Evicted; so has a group of pods that was evicted and
-    submitted again, as another workload.
+    submitted again, as another workload, and one that was in a cluster that is gone Deleted.
     """
     endless = sum(job.kind in UNTIL_DELETED for job in plan.jobs)
     deleted, evicted = outcomes["Deleted"], outcomes["Evicted"]
     return (
         set(outcomes) <= {"Succeeded", "Deleted", "Evicted"}
-        and outcomes["Succeeded"] == len(plan.jobs) - endless
-        and deleted <= endless <= deleted + evicted
+        and len(plan.jobs) - endless - unseen <= outcomes["Succeeded"] <= len(plan.jobs) - endless
+        and deleted <= endless + again + unseen
+        and endless <= deleted + evicted
         and (evicted == 0 or "pod" in plan.kinds)
     )
 

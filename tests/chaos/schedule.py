@@ -32,6 +32,11 @@ class Fault(StrEnum):
     DRAIN = "a ClusterQueue drained and resumed"
     NODE_FAILS = "a node not ready, its pods evicted, and ready again"
     NODE_GOES = "a node deleted with its pods, and created again"
+    CUT_CLUSTER = "a cluster cut off for seconds"
+    LOSE_CLUSTER = "a cluster cut off until it is given up"
+    SLOW_CLUSTER = "the connection to a cluster slow"
+    DISABLE_CLUSTER = "a cluster disabled or drained by an admin, and back"
+    REBUILD_CLUSTER = "a cluster destroyed, and rebuilt under its name"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from zlib import crc32
 
 from admission.cli.demo.account import Phase, SceneAccount
@@ -25,6 +27,7 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.chaos import ledger
+from tests.chaos.clusters import Clusters, plan_over_clusters, queues_of_clusters
 from tests.chaos.fault_injector import FaultInjector
 from tests.chaos.fleet import Stuck, running_fleet
 from tests.chaos.kinds import PATHS, RestorationCheck, act_as_user, documents
@@ -33,8 +36,9 @@ from tests.chaos.schedule import cut_watches, rules, schedule
 from tests.sandbox_errors import logged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
+    from types import TracebackType
 
     from admission.cli.demo.plan import Document, PlannedJob, ScenePlan
     from tests.chaos.fault_injector import Server
@@ -57,6 +61,8 @@ _URGENT = {
 _PATIENCE = 150.0
 """Real seconds without any phase change of a Job after which the test gives up."""
 _PROGRESS = 5.0
+Ground: TypeAlias = "OneCluster | Clusters"
+"""Where a storm takes place."""
 
 
 @dataclass(frozen=True)
@@ -91,64 +97,144 @@ async def storm(
     timeouts: int = 0,
     say: Callable[[str], None] = lambda _: None,
     by_topology: bool = False,
+    clusters: int = 1,
 ) -> Outcome:
     """Run the test. `server` is the PostgreSQL that may be killed, `timeouts` as in `rules`; `say` prints progress.
 
-    `by_topology`: the plan has Jobs only, and their pods are placed by topology.
+    `by_topology`: the plan has Jobs only, and their pods are placed by topology. `clusters`: how many share the quota;
+    with several, the plan has Jobs only.
     """
-    await _make_queues(database_url, queue_objects(plan) if by_topology else queue_documents(plan))
+    queues = queue_objects(plan) if by_topology else queue_documents(plan)
+    if clusters > 1:
+        plan, queues = plan_over_clusters(plan), queues_of_clusters(plan, clusters)
+    await _make_queues(database_url, queues)
     scheduled = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
     account = SceneAccount(plan)
-    async with (
-        running_sandbox(folder, speed=plan.speed, kinds=operated(plan)) as cluster,
-        Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
-    ):
-        await prepare(client, plan)
-        observer, restoration = Observer(client, account), RestorationCheck(client, plan)
-        floor = Floor(client, plan)
+    ground: Ground = OneCluster(folder, plan, account)
+    if clusters > 1:
+        ground = Clusters(
+            folder, plan, account, clusters, submit=lambda job: _create(ground, plan, job, by_topology=False)
+        )
+    async with ground:
+        client = ground.hub
+        restoration, floor = RestorationCheck(client, plan), Floor(client, plan)
         if by_topology:
             await floor.build()
+        settings = {**plan.settings, **ground.settings}
         async with (
-            alongside(observer.run()),
             alongside(floor.run()),
             alongside(restoration.run()),
             running_fleet(
-                folder, cluster.sluice_kubeconfig, database_url, count=replicas, settings=plan.settings
+                folder, ground.kubeconfig, database_url, count=replicas, settings=settings, options=ground.options
             ) as fleet,
         ):
-            await observer.synced()
             await restoration.synced()
             await floor.synced()
             await fleet.leader()
+            await ground.gated()
             faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
             # Watches are cut, because a watch draws at its start whether it reorders events.
-            await client.create("/sandbox/faults", cut_watches(faults, user=SLUICE_USER))
-            injector = FaultInjector(fleet, client, account, faults, server, say, floor)
+            await ground.install(cut_watches(faults, user=SLUICE_USER))
+            injector = FaultInjector(fleet, ground, account, faults, server, say, floor)
             stuck = ""
             try:
-                submitting = _submit(client, plan, account, by_topology=by_topology)
-                reporting = _report_progress(account, observer, say)
+                submitting = _submit(ground, plan, account, by_topology=by_topology)
+                reporting = _report_progress(account, ground.elapsed, say)
                 async with alongside(submitting), alongside(reporting):
                     for fault in scheduled:
                         await until(account, lambda moment=fault.moment: account.moves >= moment)
                         await injector.inject(fault)
+                    await ground.all_over()
                     await until(account, account.finished)
                 faults_seen = await client.get("/sandbox/faults")
-                await client.create("/sandbox/faults", {"rules": []})
+                await ground.install({"rules": []})
                 await settled(database_url)
             except Stuck as error:
-                stuck, faults_seen = f"{error}\n{await fleet.diagnostics()}", await client.get("/sandbox/faults")
-        elapsed = observer.elapsed()
+                stuck = f"{error}\n{ground.unfinished()}\n{await fleet.diagnostics()}"
+                faults_seen = await client.get("/sandbox/faults")
+        elapsed = ground.elapsed()
+        errors, over_clusters = ground.errors(), ground.promises()
+    # A copy may end before its Job is unsuspended, as that is written after it was created.
+    starts = {key: max(job.starts, int(clusters > 1)) for key, job in account.jobs.items()}
     promises = (
         (not stuck, f"the test ran to its end {stuck}"),
         *close(account, Costs({}, 0), elapsed).promises,
+        *over_clusters,
         (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
-        *await ledger.promises(database_url, plan, {key: job.starts for key, job in account.jobs.items()}),
-        (not (errors := logged(folder / "sandbox.log")), f"no controller of the sandbox failed {errors[:1] or ''}"),
+        *await ledger.promises(database_url, plan, starts, again=ground.again, unseen=ground.unseen),
+        (not errors, f"no controller of the sandbox failed {errors[:1] or ''}"),
         (not floor.exceeded, f"{floor.checked} placed pods fit on their nodes, in one rack {floor.exceeded[:2] or ''}"),
         (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),
     )
     return Outcome(promises, _figures(injector, faults_seen, elapsed), _logs(fleet))
+
+
+class OneCluster:
+    """One cluster in a process of its own, while the context is open; an observer of its watches feeds the account."""
+
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Further settings of `sluice serve`."""
+    options: tuple[str, ...] = ()
+    """Further options of `sluice serve`."""
+    again: Mapping[str, int] = MappingProxyType({})
+    unseen = 0
+
+    def __init__(self, folder: Path, plan: ScenePlan, account: SceneAccount) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._account = account
+        self._stack = AsyncExitStack()
+        self._observer: Observer
+        self.hub: Client
+        self.kubeconfig: Path
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            running = running_sandbox(self._folder, speed=self._plan.speed, kinds=operated(self._plan))
+            cluster = await stack.enter_async_context(running)
+            self.kubeconfig = cluster.sluice_kubeconfig
+            self.hub = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
+            await prepare(self.hub, self._plan)
+            self._observer = Observer(self.hub, self._account)
+            await stack.enter_async_context(alongside(self._observer.run()))
+            await self._observer.synced()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    def elapsed(self) -> float:
+        return self._observer.elapsed()
+
+    async def gated(self) -> None:
+        """Wait for nothing: the API server refuses Jobs while no webhook answers."""
+
+    async def install(self, faults: Mapping[str, Any]) -> None:
+        await self.hub.create("/sandbox/faults", dict(faults))
+
+    async def place(self, *_: object) -> Client:
+        return self.hub
+
+    def client_of(self, _: str) -> Client:
+        return self.hub
+
+    def faults(self, _: Fleet) -> dict[Fault, Callable[[float], Awaitable[None]]]:
+        return {}
+
+    async def all_over(self) -> None:
+        """Wait for nothing: no fault lasts."""
+
+    def unfinished(self) -> str:
+        return ""
+
+    def errors(self) -> list[str]:
+        return logged(self._folder / "sandbox.log")
+
+    def promises(self) -> list[Promise]:
+        return []
 
 
 async def _make_queues(database_url: str, documents: list[Document]) -> None:
@@ -180,22 +266,22 @@ async def settled(database_url: str) -> None:
         raise Stuck(f"all Jobs have ended, but not in the database, {_PATIENCE:g} s later") from error
 
 
-async def _report_progress(account: SceneAccount, observer: Observer, say: Callable[[str], None]) -> None:
+async def _report_progress(account: SceneAccount, elapsed: Callable[[], float], say: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(_PROGRESS)
         phases = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase)
-        say(f"{observer.elapsed():5.0f} s  {phases}, of {len(account.plan.jobs)}")
+        say(f"{elapsed():5.0f} s  {phases}, of {len(account.plan.jobs)}")
 
 
-async def _submit(client: Client, plan: ScenePlan, account: SceneAccount, *, by_topology: bool) -> None:
+async def _submit(ground: Ground, plan: ScenePlan, account: SceneAccount, *, by_topology: bool) -> None:
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(_USERS):
-            users.create_task(_user(client, plan, account, jobs, users, by_topology=by_topology))
+            users.create_task(_user(ground, plan, account, jobs, users, by_topology=by_topology))
 
 
 async def _user(
-    client: Client,
+    ground: Ground,
     plan: ScenePlan,
     account: SceneAccount,
     jobs: Iterator[PlannedJob],
@@ -207,21 +293,23 @@ async def _user(
     for job in jobs:
         while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  set by the observer
             await asyncio.sleep(0.05)
-        submit = partial(_create, client, plan, job, by_topology=by_topology)
+        submit = partial(_create, ground, plan, job, by_topology=by_topology)
         await submit()
         account.submitted(f"{job.team}/{job.name}")
-        users.create_task(act_as_user(client, account, job, submit))
+        users.create_task(act_as_user(ground.hub, account, job, submit))
 
 
-async def _create(client: Client, plan: ScenePlan, job: PlannedJob, *, by_topology: bool) -> None:
+async def _create(ground: Ground, plan: ScenePlan, job: PlannedJob, *, by_topology: bool) -> None:
     is_urgent = crc32(job.name.encode()) % _ONE_OF == 0
     for document in documents(plan, job, priority_class=_URGENT["metadata"]["name"] if is_urgent else None):
-        await created(client, PATHS[job.kind].format(job.team), placed(document) if by_topology else document)
+        await _created(ground, job, placed(document) if by_topology else document)
 
 
-async def created(client: Client, collection: str, document: Document) -> None:
+async def _created(ground: Ground, job: PlannedJob, document: Document) -> None:
     """Create an object; retry while the API server rejects it or an earlier one of that name is being deleted."""
+    collection = PATHS[job.kind].format(job.team)
     while True:
+        client = await ground.place(job, document)
         try:
             await client.create(collection, document)
         except AlreadyExists:

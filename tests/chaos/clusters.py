@@ -1,0 +1,538 @@
+"""Several clusters of one Sluice: their sandboxes, an observer over all of them, and their faults.
+
+The sandboxes run in this process, so that the observer processes each version of each object when it is written: it has
+the order of all changes in all clusters, which watches of several API servers do not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+from zlib import crc32
+
+from admission.cli.demo.account import Phase
+from admission.cli.demo.load import prepare
+from admission.cli.demo.plan import queue_documents
+from admission.cli.demo.stage import SLUICE_USER
+from admission.cluster.client import Client
+from admission.kinds.dispatched import ORIGIN
+from admission.sandbox.sandbox import Sandbox
+from tests.chaos.fleet import Stuck
+from tests.chaos.schedule import Fault
+from tests.chaos.service import Link
+from tests.sandbox_errors import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from admission.cli.demo.account import SceneAccount
+    from admission.cli.demo.plan import Document, PlannedJob, ScenePlan
+    from admission.sandbox.apiserver.storage import StorageEvent, StoredCollection
+    from tests.chaos.fleet import Fleet
+    from tests.chaos.ledger import Promise
+
+HUB: Final = "local"
+OTHERS: Final = ("b", "c", "d", "e", "f")
+LOST_TIMEOUT: Final = 10.0
+"""Seconds for which a lost cluster holds the quota of what was dispatched to it; the shortest that can be set."""
+_SHORT: Final = 7.0
+"""Seconds after which a cluster that must not be given up is reached again."""
+_PATIENCE: Final = 150.0
+_LONG: Final = 12
+"""So many times as long as planned runs one of eight Jobs, so that it runs longer than its cluster may be lost."""
+_CLUSTERS: Final = "/apis/sluice.dev/v1/clusters"
+_POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+
+
+def plan_over_clusters(plan: ScenePlan) -> ScenePlan:
+    """Return a plan in which some Jobs run long."""
+    jobs = (
+        replace(job, run_seconds=job.run_seconds * (_LONG if _draw(job.name) // 64 % 8 == 0 else 1))
+        for job in plan.jobs
+    )
+    return replace(plan, jobs=tuple(jobs))
+
+
+def queues_of_clusters(plan: ScenePlan, clusters: int) -> list[Document]:
+    """Return the queue objects of a plan, whose one flavor is in all clusters, and the clusters."""
+    documents = queue_documents(plan)
+    for document in documents:
+        if document["kind"] == "ClusterQueue":
+            document["spec"]["dispatch"] = {}
+    joining = [
+        {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "Cluster",
+            "metadata": {"name": name},
+            "spec": {"kubeconfig": f"{name}.yaml"},
+        }
+        for name in OTHERS[: clusters - 1]
+    ]
+    return [*documents, *joining]
+
+
+@dataclass(eq=False)
+class _Cluster:
+    """One cluster, across all that are built under its name."""
+
+    name: str
+    link: Link
+    """Between Sluice and the cluster; all others reach it directly."""
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    sandbox: Sandbox = field(init=False)
+    client: Client = field(init=False)
+    """An admin's."""
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether users may submit Jobs: they are gated."""
+    copies: dict[str, str] = field(default_factory=dict)
+    """Uids of the copies that have not finished, and the uids of their objects."""
+    former: set[str] = field(default_factory=set)
+    """Those of them that were given up, and have to be stopped before anything is started here."""
+    pods: dict[str, str] = field(default_factory=dict)
+    """Keys of live pods, and the uids of their owners."""
+    ended: set[str] = field(default_factory=set)
+    """Uids of the copies that have finished or were deleted."""
+    succeeded: set[str] = field(default_factory=set)
+    """Uids of the objects whose copies have succeeded here."""
+    fault: asyncio.Task[None] | None = None
+    """The fault that is under way."""
+
+    def counted(self) -> set[str]:
+        """Return the uids of the objects whose copies run here, and are not given up."""
+        return {origin for uid, origin in self.copies.items() if uid not in self.former}
+
+    @property
+    def uid(self) -> str:
+        """Uid of the namespace kube-system."""
+        namespace = self.sandbox.local("admin").get("namespaces", "", "kube-system")
+        assert namespace is not None
+        return str(namespace["metadata"]["uid"])
+
+
+class Clusters:
+    """The clusters while the context is open; feeds the account of a storm."""
+
+    settings: Final = {"clusterLostTimeout": LOST_TIMEOUT}
+    """Further settings of `sluice serve`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: ScenePlan,
+        account: SceneAccount,
+        count: int,
+        *,
+        submit: Callable[[PlannedJob], Awaitable[None]],
+    ) -> None:
+        """`submit`: creates a Job again."""
+        self._submit = submit
+        self._folder = folder
+        self._plan = plan
+        self._account = account
+        self._began = time.monotonic()
+        self._stack = AsyncExitStack()
+        self._all = {name: _Cluster(name, Link()) for name in (HUB, *OTHERS[: count - 1])}
+        self._submitted: dict[str, PlannedJob] = {}
+        self._origins: dict[str, str] = {}
+        """Uid of a Job of the hub -> its key."""
+        self._requeued: set[str] = set()
+        """Uids of Jobs of the hub that are to be queued again, as their cluster is given up."""
+        self._successes = Counter[str]()
+        """Uid of a Job of the hub -> number of its copies that have succeeded."""
+        self._excused = Counter[str]()
+        """... and how many of them were in clusters that were given up or destroyed."""
+        self._copied = 0
+        self.again = Counter[str]()
+        """How often each Job may have been submitted again, as its cluster was destroyed."""
+        self.unseen = 0
+        """How many Jobs had ended in clusters that were destroyed, so that Sluice may not know how."""
+        self.doubled: list[str] = []
+        """Copies that were created while another one existed."""
+        self.early: list[str] = []
+        """What was started in a cluster before the copies that were given up there had been stopped."""
+
+    async def __aenter__(self) -> Self:
+        (self._folder / "credentials").mkdir()
+        async with AsyncExitStack() as self._stack:
+            self._errors = self._stack.enter_context(recorded())
+            for cluster in self._all.values():
+                await self._stack.enter_async_context(cluster.link)
+                self._stack.push_async_callback(self._tear_down, cluster)
+                await self._build(cluster)
+            self._all[HUB].is_open.set()
+            self._stack = self._stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def hub(self) -> Client:
+        """An admin's client of the cluster in which Sluice runs."""
+        return self._all[HUB].client
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Sluice's, for the hub."""
+        return self._folder / "kubeconfig"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Further options of `sluice serve`."""
+        return (f"--cluster-credentials={self._folder / 'credentials'}",)
+
+    def elapsed(self) -> float:
+        """Return the seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    async def gated(self) -> None:
+        """Wait until Jobs are gated in all clusters."""
+        for cluster in self._others:
+            await self._gated(cluster)
+
+    @property
+    def _others(self) -> list[_Cluster]:
+        return [cluster for cluster in self._all.values() if cluster.name != HUB]
+
+    async def install(self, faults: Mapping[str, Any]) -> None:
+        """Inject faults into Sluice's requests to all clusters; none: remove them."""
+        for cluster in self._all.values():
+            await cluster.client.create("/sandbox/faults", dict(faults))
+
+    # --- Jobs
+
+    def _home(self, job: PlannedJob) -> _Cluster:
+        """Return the cluster in which a Job is created: one of two in the hub, to be dispatched."""
+        if _is_dispatched(job):
+            return self._all[HUB]
+        names = [*self._all]
+        return self._all[names[_draw(job.name) // 2 % len(names)]]
+
+    async def place(self, job: PlannedJob, document: Document) -> Client:
+        """Return the client for the cluster in which a Job is created now; the document is completed for it."""
+        self._submitted[f"{job.team}/{job.name}"] = job
+        cluster = self._home(job)
+        if _is_dispatched(job):
+            preferred = self._others[_draw(job.name) // 2 % len(self._others)].name
+            affinity = json.dumps({"preferred": [{"clusters": [preferred]}]})
+            annotations = document["metadata"].setdefault("annotations", {})
+            annotations["sluice.dev/cluster-affinity"] = affinity
+            document["spec"]["managedBy"] = "sluice.dev/dispatch"
+        await cluster.is_open.wait()
+        return cluster.client
+
+    def client_of(self, key: str) -> Client:
+        """Return the client for the cluster in which a Job (`namespace/name`) was created."""
+        return self._home(self._submitted[key]).client
+
+    # --- observer
+
+    def _job(self, cluster: _Cluster, event: StorageEvent) -> None:
+        job, is_gone = event.version.obj, event.type == "DELETED"
+        metadata = job["metadata"]
+        self._account.advance(self.elapsed())
+        if origin := metadata.get("labels", {}).get(ORIGIN):
+            self._copy(cluster, job, origin, is_gone=is_gone)
+            return
+        key = f"{event.namespace}/{event.name}"
+        is_suspended = bool(job["spec"].get("suspend"))
+        if cluster.name == HUB:
+            self._origins[metadata["uid"]] = key
+            if is_suspended or is_gone or "Complete" in _conditions(job):
+                self._requeued.discard(metadata["uid"])
+        elif not is_suspended and (event.before is None or event.before.obj["spec"].get("suspend")):
+            self._started(cluster, key)
+        self._account.job(key, None if is_gone else job)
+
+    def _copy(self, cluster: _Cluster, copy: Document, origin: str, *, is_gone: bool) -> None:
+        uid, key = copy["metadata"]["uid"], self._origins.get(origin, origin)
+        if uid not in cluster.copies and uid not in cluster.ended:
+            self._copied += 1
+            where = [other.name for other in self._others if origin in other.counted()]
+            if where:
+                self.doubled.append(f"{key} in {cluster.name}, while it is in {where}")
+            self._started(cluster, key)
+            cluster.copies[uid] = origin
+        ended = _conditions(copy)
+        if is_gone or ended & {"Complete", "Failed"}:
+            if "Complete" in ended and uid not in cluster.ended:
+                self._successes[origin] += 1
+                cluster.succeeded.add(origin)
+                self._excused[origin] += uid in cluster.former
+            cluster.ended.add(uid)
+            cluster.copies.pop(uid, None)
+            cluster.former.discard(uid)
+
+    def _started(self, cluster: _Cluster, key: str) -> None:
+        if cluster.former:
+            self.early.append(f"{key} in {cluster.name}, where {len(cluster.former)} given up copies run")
+
+    def _pod(self, cluster: _Cluster, event: StorageEvent) -> None:
+        pod, key = event.version.obj, f"{cluster.name}/{event.namespace}/{event.name}"
+        owners = pod["metadata"].get("ownerReferences") or [{"uid": ""}]
+        self._account.advance(self.elapsed())
+        is_gone = event.type == "DELETED"
+        if is_gone:
+            cluster.pods.pop(key, None)
+        else:
+            cluster.pods[key] = owners[0]["uid"]
+        if owners[0]["uid"] not in cluster.former:
+            self._account.pod(key, None if is_gone else pod)
+
+    def _give_up(self, cluster: _Cluster) -> None:
+        """Count what was dispatched to a cluster no more: its quota may be used elsewhere from now on."""
+        self._excuse(cluster)
+        cluster.former |= cluster.copies.keys()
+        for uid in cluster.former:
+            origin = cluster.copies[uid]
+            hub_job = self._account.jobs.get(self._origins.get(origin, ""))
+            if hub_job is not None and not hub_job.suspended and hub_job.phase is Phase.RUNNING:
+                self._requeued.add(origin)
+        for key, owner in cluster.pods.items():
+            if owner in cluster.former:
+                self._account.pod(key, None)
+
+    def _excuse(self, cluster: _Cluster) -> None:
+        """Let what has succeeded in a cluster, and may not be known in the hub, succeed once more."""
+        for origin in cluster.succeeded:
+            self._excused[origin] += not _has_ended(self._account, self._origins.get(origin, ""))
+        cluster.succeeded.clear()
+
+    # --- clusters
+
+    async def _build(self, cluster: _Cluster) -> None:
+        cluster.stack = AsyncExitStack()
+        cluster.sandbox = await cluster.stack.enter_async_context(Sandbox(speed=self._plan.speed))
+        for plural, group, see in (("jobs", "batch", self._job), ("pods", "", self._pod)):
+            _follow(cluster.sandbox, group, plural, partial(see, cluster), cluster.stack)
+        admin = self._folder / f"admin-{cluster.name}"
+        cluster.sandbox.write_kubeconfig(admin)
+        # A former client stays open: its users get no answer, and then use the present one.
+        cluster.client = await self._stack.enter_async_context(Client.from_kubeconfig(str(admin)))
+        await prepare(cluster.client, self._plan)
+        is_hub = cluster.name == HUB
+        document = cluster.sandbox.kubeconfig(SLUICE_USER)
+        if not is_hub:
+            cluster.link.port = int(cluster.sandbox.url.rpartition(":")[2])
+            document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{cluster.link.address}"
+        path = self.kubeconfig if is_hub else self._folder / "credentials" / f"{cluster.name}.yaml"
+        path.write_text(json.dumps(document))  # JSON is YAML
+
+    async def _tear_down(self, cluster: _Cluster) -> None:
+        if cluster.fault is not None:
+            cluster.fault.cancel()
+            await asyncio.wait([cluster.fault])
+        await cluster.stack.aclose()
+
+    async def _gated(self, cluster: _Cluster) -> None:
+        while not (await cluster.client.get(_POLICIES))["items"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        cluster.is_open.set()
+
+    # --- faults
+
+    def faults(self, fleet: Fleet) -> dict[Fault, Callable[[float], Awaitable[None]]]:
+        """Return what injects each fault of clusters. They last, while others come; at most one in each cluster."""
+        works = {
+            Fault.CUT_CLUSTER: self._cut,
+            Fault.LOSE_CLUSTER: self._lose,
+            Fault.SLOW_CLUSTER: self._slow,
+            Fault.DISABLE_CLUSTER: self._disable,
+            Fault.REBUILD_CLUSTER: self._rebuild,
+        }
+
+        async def inject(fault: Fault, draw: float) -> None:
+            cluster = self._others[int(draw * len(self._others))]
+            if cluster.fault is not None:
+                await cluster.fault
+            cluster.fault = asyncio.create_task(self._within(fault, cluster, works[fault](fleet, cluster, draw)))
+
+        return {fault: partial(inject, fault) for fault in works}
+
+    async def all_over(self) -> None:
+        """Wait until no fault is under way. Raises Stuck."""
+        for cluster in self._others:
+            if cluster.fault is not None:
+                await cluster.fault
+
+    async def _within(self, fault: Fault, cluster: _Cluster, work: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await work
+        except TimeoutError as error:
+            raise Stuck(f"{fault}: {cluster.name} is not used again {_PATIENCE:g} s later") from error
+
+    async def _cut(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
+        """Cut a cluster off, but not so long that it is given up."""
+        with cluster.link.cut(silently=_bit(draw, 1)):
+            try:
+                async with asyncio.timeout(_SHORT):
+                    await _until(fleet, cluster, "Lost")
+            except TimeoutError:
+                pass
+        await _until(fleet, cluster, "Active")
+
+    async def _lose(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
+        """Cut a cluster off until what was dispatched to it is queued again."""
+        with cluster.link.cut(silently=_bit(draw, 1)):
+            await asyncio.sleep(LOST_TIMEOUT)
+            self._give_up(cluster)
+            waiting = {*self._requeued} & {*cluster.copies.values()}
+            while waiting & self._requeued:  # noqa: ASYNC110  the observer updates it
+                await asyncio.sleep(0.05)
+        await _until(fleet, cluster, "Active")
+        if cluster.former:
+            self.early.append(f"{cluster.name} is Active, and runs {len(cluster.former)} given up copies")
+
+    async def _slow(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
+        with cluster.link.slowed(0.1 + draw):
+            await asyncio.sleep(_SHORT)
+        await _until(fleet, cluster, "Active")
+
+    async def _disable(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
+        state = "Draining" if _bit(draw, 1) else "Disabled"
+        await _written(fleet, cluster, {"state": state})
+        await _until(fleet, cluster, state)
+        await asyncio.sleep(3 * draw)
+        await _written(fleet, cluster, {"state": "Active"})
+        await _until(fleet, cluster, "Active")
+
+    async def _rebuild(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
+        """Destroy a cluster with all that it runs; build another one under its name, and accept that as its admin.
+
+        Its users submit their Jobs again, which have not ended.
+        """
+        cluster.is_open.clear()
+        with cluster.link.cut(silently=_bit(draw, 1)):
+            await cluster.stack.aclose()
+            lost = [
+                (key, job)
+                for key, job in self._submitted.items()
+                if self._home(job) is cluster and not _is_dispatched(job)
+            ]
+            over = {key for key, _ in lost if _has_ended(self._account, key)}
+            self.unseen += len(over)
+            for key, _ in lost:
+                if key not in over:
+                    self.again[key] += 1
+                    self._account.job(key, None)
+            self._excuse(cluster)
+            for key in cluster.pods:
+                self._account.pod(key, None)
+            for known in (cluster.copies, cluster.former, cluster.pods, cluster.ended):
+                known.clear()
+            await self._build(cluster)
+        await _until_another(fleet, cluster)
+        await _written(fleet, cluster, {"uid": cluster.uid})
+        await _until(fleet, cluster, "Active")
+        await self._gated(cluster)
+        await asyncio.gather(*(self._submit(job) for key, job in lost if key not in over))
+
+    # --- checks
+
+    def unfinished(self) -> str:
+        """Return what the clusters have of Jobs that have not ended, for failure messages."""
+        lines = []
+        for key, job in sorted(self._submitted.items()):
+            if _has_ended(self._account, key):
+                continue
+            for cluster in self._all.values():
+                if (found := cluster.sandbox.local("admin").get("jobs", job.team, job.name)) is not None:
+                    state = {"suspend": found["spec"].get("suspend"), **found.get("status", {})}
+                    lines.append(f"{key} in {cluster.name}: {found['metadata']} {state}")
+        return "\n".join(lines[:12])
+
+    def errors(self) -> list[str]:
+        """Return the exceptions of the sandboxes' controllers."""
+        return self._errors
+
+    def promises(self) -> list[Promise]:
+        """Return what must hold over all clusters, and whether it does."""
+        twice = [
+            self._origins.get(origin, origin)
+            for origin, count in self._successes.items()
+            if count > 1 + self._excused[origin]
+        ]
+        also = sum(count > 1 for count in self._successes.values())
+        return [
+            (not self.doubled, f"no Job had two copies, in {self._copied} dispatches {self.doubled[:2] or ''}"),
+            (not twice, f"none ran to success twice; {also} also where they were given up {twice[:2] or ''}"),
+            (not self.early, f"nothing was started where given up copies ran {self.early[:2] or ''}"),
+        ]
+
+
+def _follow(
+    sandbox: Sandbox, group: str, plural: str, see: Callable[[StorageEvent], None], stack: AsyncExitStack
+) -> None:
+    """Call `see` with each change of a resource, when it is made."""
+    collection: StoredCollection = sandbox.registry.store.collections[group, plural]
+    position = collection.end
+
+    def wake() -> None:
+        nonlocal position
+        events = collection.since(position) or []
+        position = collection.end
+        for event in events:
+            see(event)
+
+    collection.subscribe(wake)
+    stack.callback(collection.unsubscribe, wake)
+
+
+async def _until(fleet: Fleet, cluster: _Cluster, state: str) -> None:
+    while (await _status(fleet, cluster)).get("state") != state:  # noqa: ASYNC110  another process writes it
+        await asyncio.sleep(0.1)
+
+
+async def _until_another(fleet: Fleet, cluster: _Cluster) -> None:
+    """Wait until Sluice says that a cluster is another one than before."""
+    while "another cluster" not in (await _status(fleet, cluster)).get("message", ""):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+async def _status(fleet: Fleet, cluster: _Cluster) -> dict[str, str]:
+    for replica in fleet.replicas:
+        code, text = await fleet.get(replica, f"{_CLUSTERS}/{cluster.name}")
+        if code == 200:
+            status: dict[str, str] = json.loads(text).get("status") or {}
+            return status
+    return {}
+
+
+async def _written(fleet: Fleet, cluster: _Cluster, spec: dict[str, str]) -> None:
+    """Change the Cluster object, as an admin does."""
+    while True:
+        for replica in fleet.replicas:
+            if await fleet.patch(replica, f"{_CLUSTERS}/{cluster.name}", {"spec": spec}) == 200:
+                return
+        await asyncio.sleep(0.2)
+
+
+def _conditions(job: Document) -> set[str]:
+    return {one["type"] for one in job.get("status", {}).get("conditions") or () if one["status"] == "True"}
+
+
+def _has_ended(account: SceneAccount, key: str) -> bool:
+    job = account.jobs.get(key)
+    return job is not None and job.phase in (Phase.DONE, Phase.FAILED)
+
+
+def _is_dispatched(job: PlannedJob) -> bool:
+    return _draw(job.name) % 2 == 0
+
+
+def _draw(name: str) -> int:
+    """Return a number for a Job; `storm` uses its remainder by 5."""
+    return crc32(name.encode()) // 5
+
+
+def _bit(draw: float, number: int) -> bool:
+    """Return a binary digit of a draw, so that one draw decides several things."""
+    return bool(int(draw * 1009 * 2**number) % 2)
