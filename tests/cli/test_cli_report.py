@@ -83,7 +83,7 @@ async def test_usage_report_table_shortens_long_names_and_has_totals(sluice: Slu
 
 async def test_idle_resources_are_those_that_were_measured_and_not_used(sluice: Sluice, used: None, store: Store):
     none = await sluice("report", "idle", "--from", "1d", "--resource", "cpu")
-    assert none.stderr == "note: nothing was measured in this time; the setting usageMetrics enables it\n"
+    assert none.stderr == "note: nothing was measured in this time; set usageMetrics, or see the log of Sluice\n"
     hour, seconds = NOW // 3600 * 3600, 1800.0
     rows = [
         Measured(hour, uid, "cq", "main", "default", resource, seconds * amount, seconds * amount * share)

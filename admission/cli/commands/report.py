@@ -228,7 +228,7 @@ def idle(
     document = asyncio.run(_ask(connection, namespace, params, mine=mine))
     items = document["items"]
     if items and not any(item["measuredSeconds"] for item in items):
-        print_line("note: nothing was measured in this time; the setting usageMetrics enables it", err=True)
+        print_line("note: nothing was measured in this time; set usageMetrics, or see the log of Sluice", err=True)
     if output == "csv":
         csv.writer(sys.stdout, lineterminator="\n").writerows(idle_rows(document, csv=True))
     elif output in ("json", "yaml"):
