@@ -166,7 +166,8 @@ class Occupant(NamedTuple):
 
     namespace: str
     uids: tuple[str, ...]
-    """Uids of which one may be that of its workload: what its labels name, and its own."""
+    """Uids of which the first that is a workload's is that of its own: its own, which labels cannot deny, and what
+    these name."""
     group: str
     """Name of its pod group, which is that of the workload; empty: it is in none."""
 
@@ -177,5 +178,5 @@ def occupant(pod: Mapping[str, Any]) -> Occupant | None:
         return None
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
-    named = (labels.get(WORKLOAD_UID, ""), labels.get(POD_OWNER, ""), metadata["uid"])
+    named = (metadata["uid"], labels.get(WORKLOAD_UID, ""), labels.get(POD_OWNER, ""))
     return Occupant(metadata.get("namespace", ""), tuple(filter(None, named)), first(labels, GROUP_NAME))

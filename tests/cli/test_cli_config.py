@@ -51,6 +51,8 @@ def test_each_setting_of_the_example_file_is_valid_when_uncommented(tmp_path: Pa
         ("resources:\n  transformations:\n  - input: a\n  - input: b\n    strategy: Kill\n", 5),
         ("retention: {finished: soon}\n", 1),
         ("\nlogLevle: info\n", 2),
+        ("usageMetrics:\n  metricsApi: true\n  idleAfter: 2h\n", 1),
+        ("usageMetrics:\n  metricsApi: true\n  idleAfter: 2h\n  idleResources: [cpu, nvidia.com/gpu]\n", 4),
         ('{"logLevel": "info",\n "apiAddress": "8080"}', 2),
     ],
 )

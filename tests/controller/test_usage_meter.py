@@ -17,8 +17,12 @@ from job_examples import cluster_queue, flavor, job, local_queue, runs
 from ports import free_port
 
 from admission.cli.configuration.usage_metrics_settings import UsageMetricsSettings
+from admission.cluster.usage_sources import Prometheus
 from admission.controller.decisions.usage_meter import IdleTimes, Part, parts_used
 from admission.controller.state.policy import ControllerPolicy, UsageRules
+from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.pod import occupant
+from admission.model.errors import ClusterError
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.records import IDLE
 
@@ -238,8 +242,8 @@ def test_use_beyond_what_is_held_does_not_count_and_pods_without_value_are_unkno
 def test_idle_time_ends_with_use_and_does_not_grow_while_nothing_is_known() -> None:
     times = IdleTimes(UsageRules(idle_after=100.0, idle_below=0.1))
 
-    def after(seconds: float, used: float, measured: float = 8.0) -> str:
-        return times.add("a", [Part("a100", GPU, 8.0, measured, used)], seconds)
+    def after(seconds: float, used: float, measured: float = 8.0, admitted_at: float = 1.0) -> str:
+        return times.add("a", [Part("a100", GPU, 8.0, measured, used)], seconds, admitted_at)
 
     assert not after(60.0, 0.0)
     assert not after(60.0, 0.0, measured=4.0)
@@ -248,3 +252,62 @@ def test_idle_time_ends_with_use_and_does_not_grow_while_nothing_is_known() -> N
     assert not after(60.0, 0.9)
     assert not after(60.0, 0.0)
     assert after(60.0, 0.0)
+    # It was evicted, and admitted again before the next look.
+    assert not after(60.0, 0.0, admitted_at=2.0)
+    assert after(60.0, 0.0, admitted_at=2.0)
+
+
+def test_labels_of_a_pod_that_is_a_workload_do_not_give_its_use_to_another() -> None:
+    pod = {"metadata": {"name": "a", "namespace": "team-a", "uid": "own", "labels": {WORKLOAD_UID: "of-another"}}}
+    seen = occupant(pod)
+    assert seen is not None
+    assert seen.uids[0] == "own"
+
+
+async def test_absurd_answers_of_prometheus_are_errors_and_bounded() -> None:
+    labels = {"namespace": "team-a", "pod": "a"}
+    sample = {"metric": labels, "value": [1, "0.5"]}
+    answers: list[Any] = [
+        None, [], {}, {"data": None}, {"data": {"resultType": "scalar", "result": [1, "2"]}},
+        *({"data": {"resultType": "vector", "result": each}} for each in (
+            None, 7, [1], [None], [{}], [{"metric": None, "value": [1, "1"]}], [{"metric": labels}],
+            *([sample, {"metric": labels, "value": each}] for each in (None, "", [], [1, None], [1, "a"], [1, {}])),
+        )),
+    ]  # fmt: skip
+    numbers = {"NaN": {}, "+Inf": {}, "-5": {"team-a/a": 0.0}, "1e308": {"team-a/a": 1e308}}
+    texts = [orjson.dumps(each) for each in answers] + [b"<html>", b"\xff"]
+    texts += [
+        orjson.dumps({"data": {"resultType": "vector", "result": [{**sample, "value": [1, each]}]}}) for each in numbers
+    ]
+    sent = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        query = (await request.post())["query"]
+        if query == "redirect":
+            return web.Response(status=302, headers={"Location": "/else"})
+        if query != "endless":
+            return web.Response(body=texts[int(str(query))])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while sent < 1 << 30:
+            await response.write(b" " * (1 << 20))
+            sent += 1 << 20
+        return response
+
+    app = web.Application()
+    app.router.add_post("/api/v1/query", answer)
+    runner, port = web.AppRunner(app), free_port()
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        queries = {str(number): str(number) for number in range(len(texts))}
+        queries |= {"redirect": "redirect", "endless": "endless"}
+        found = await Prometheus(f"http://127.0.0.1:{port}", queries).read()
+    finally:
+        await runner.cleanup()
+    known = {number: found.pop(str(number)) for number in range(len(texts) - len(numbers), len(texts))}
+    assert [*known.values()] == [*numbers.values()]
+    assert [name for name, each in found.items() if not isinstance(each, ClusterError)] == []
+    assert "more than 67108864 bytes" in str(found["endless"])
+    assert sent < 1 << 28

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from admission.cli.configuration.notification_settings import http_url
 from admission.cli.configuration.policy_settings import Duration
+from admission.cluster.usage_sources import OF_METRICS_API
 from admission.controller.state.policy import UsageRules
 from admission.model.base import FieldFaultsError, Model
 
@@ -51,9 +52,14 @@ class UsageMetricsSettings(Model):
     """Resources of which idleness is told. Default: nvidia.com/gpu."""
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def _measures_what_it_tells(self) -> Self:
         if (self.prometheus is None) is not self.metrics_api:
             raise FieldFaultsError([("prometheus", "give either this, or metricsApi: true")])
+        read = OF_METRICS_API if self.metrics_api else self.rules().queries
+        for position, name in enumerate(self.idle_resources if self.idle_after is not None else ()):
+            if name not in read:
+                message = f"{name} is not measured; name one of {', '.join(read)}, or measure it by prometheus.queries"
+                raise FieldFaultsError([(f"idleResources[{position}]", message)])
         return self
 
     def rules(self) -> UsageRules:

@@ -141,7 +141,7 @@ class UsageMeter:
                     )
                     for part in parts
                 )  # fmt: skip
-            if text := self._idle.add(tracked.uid, parts, now - since):
+            if text := self._idle.add(tracked.uid, parts, now - since, record.admitted_at):
                 self._inbox.put(HistoryNote(tracked.uid, IDLE, text))
         self._idle.keep(running)
         await self._store.measured_usage.add(rows, epoch=self._epoch)
@@ -215,12 +215,18 @@ class IdleTimes:
         self._seconds: dict[str, dict[str, float]] = {}
         """Seconds of known idleness since the last use, by workload and resource."""
         self.told: set[str] = set()
+        self._admitted_at: dict[str, float | None] = {}
+        """By workload."""
 
-    def add(self, uid: str, parts: Iterable[Part], seconds: float) -> str:
+    def add(self, uid: str, parts: Iterable[Part], seconds: float, admitted_at: float | None) -> str:
         """Add the last `seconds` of a workload; return what is to be told now, once; empty: nothing."""
         rules = self._rules
         if rules.idle_after is None:
             return ""
+        if self._admitted_at.setdefault(uid, admitted_at) != admitted_at:  # its pods began anew
+            self._admitted_at[uid] = admitted_at
+            self._seconds.pop(uid, None)
+            self.told.discard(uid)
         sums: dict[str, list[float]] = {}
         for part in parts:
             if part.resource in rules.idle_resources:
@@ -244,6 +250,7 @@ class IdleTimes:
     def keep(self, uids: set[str]) -> None:
         """Forget all other workloads."""
         self._seconds = {uid: each for uid, each in self._seconds.items() if uid in uids}
+        self._admitted_at = {uid: at for uid, at in self._admitted_at.items() if uid in uids}
         self.told &= uids
 
 
