@@ -153,7 +153,7 @@ def explain_waiting(
         base,
         reason=reason,
         message=message,
-        lowered=registry.policies.lowers(item.workload, queue.name, item.shape.usage) if item.lowered else "",
+        lowered=registry.lowers(item) if item.lowered else "",
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
         preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks, fair_sharing=fair_sharing)),

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
+from admission.engine.clusterqueue import PODS, ClusterQueue, Held, usage_of
 from admission.engine.concurrent_admission import Movers
 from admission.engine.drains import Drains
 from admission.engine.events import (
@@ -231,7 +231,7 @@ class Registry:
             return
         item.cluster_queue = queue.name
         if self.policies.lowering or item.lowered:
-            is_low = bool(self.policies.lowers(workload, queue.name, item.shape.usage))
+            is_low = bool(self.lowers(item))
             if is_low is not item.lowered:
                 item.lowered = is_low
                 item.shape = self.shapes.of(lowered(workload) if is_low else workload)
@@ -578,6 +578,13 @@ class Registry:
         """Whether queue objects or namespaces have changed since the last `refresh`."""
         return bool(self.objects_changed or self._local_queues_changed or self._namespaces_changed)
 
+    def lowers(self, item: Item) -> str:
+        """Return why a policy lowers the priority of a workload in a ClusterQueue, as a sentence; empty: none does."""
+        usage, queue = item.shape.usage, self.forest.queues.get(item.cluster_queue)
+        if queue is not None and any(PODS in group.covered_resources for group in queue.spec.resource_groups):
+            usage = {**usage, ("", PODS): sum(each.count for each in item.shape.pod_sets)}
+        return self.policies.lowers(item.workload, item.cluster_queue, usage)
+
     def lower(self) -> None:
         """Order workloads by another priority whose priority a policy lowers now, or no longer."""
         if not self.policies.lowering_changed():
@@ -585,7 +592,7 @@ class Registry:
         for item in list(self.items.values()):
             if not item.cluster_queue:
                 continue
-            if bool(self.policies.lowers(item.workload, item.cluster_queue, item.shape.usage)) is not item.lowered:
+            if bool(self.lowers(item)) is not item.lowered:
                 self._dequeue(item)
                 self._enqueue(item)
                 self.stale_reasons[item.uid] = None

@@ -619,6 +619,36 @@ def test_with_lower_priority_those_of_a_spent_budget_run_on_idle_quota_only():
     assert world.engine.explain("ann").lowered == ""
 
 
+def test_each_resource_of_a_budget_lowers_what_it_charges_at_the_moment_when_it_is_used_up():
+    gpu = "example.com/gpu"
+    quota = [{"name": name, "nominalQuota": 10} for name in ("cpu", gpu, "pods")]
+    group = {"coveredResources": ["cpu", gpu, "pods"], "flavors": [{"name": "default", "resources": quota}]}
+
+    def started(*resources) -> World:
+        spec = {"resources": resources, "period": MONTH, "scope": {}, "action": "LowerPriority"}
+        prices = {"currency": "EUR", "prices": [{"resource": gpu, "perHour": 1}]}
+        world = new_world(manifest("PriceBook", "list", prices), manifest("Budget", "ml", spec), now=at("2026-11-30"))
+        world.tell(cluster_queue("a", {}, resourceGroups=[group]))
+        world.submit(workload("cpus", "a", 2), workload("gpu", "a", 0, others={gpu: 1}), workload("waits", "a", 20))
+        assert admitted(world) == ["cpus", "gpu"]
+        return world
+
+    def lowered(world: World) -> list[str]:
+        return [name for name in ("cpus", "gpu", "waits") if world.engine.explain(name).lowered]
+
+    world = started({"name": "cpu", "hours": 2}, {"name": gpu, "hours": 2})
+    assert (lowered(world), world.engine.wake_at()) == ([], world.now + HOUR)
+    world.now += HOUR
+    world.engine.settle(world.now)
+    assert (lowered(world), world.engine.wake_at()) == (["cpus", "waits"], world.now + HOUR)
+    world.now += HOUR
+    world.engine.settle(world.now)
+    assert (lowered(world), world.engine.wake_at()) == (["cpus", "gpu", "waits"], at("2026-12-01"))
+
+    assert lowered(started({"name": "pods", "hours": 0})) == ["cpus", "gpu", "waits"]
+    assert lowered(started({"name": "EUR", "priceBook": "list", "amount": 0})) == ["gpu"], "others cost nothing"
+
+
 def test_deleting_a_budget_gives_workloads_their_own_priority_back():
     world = new_world(budget("ml", 0, action="LowerPriority"), now=at("2026-11-02"))
     world.tell(cluster_queue("a", {"default": 1}, preemption={"withinClusterQueue": "LowerPriority"}))

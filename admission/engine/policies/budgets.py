@@ -27,7 +27,7 @@ from admission.model.durations import format_duration
 from admission.model.queues import Budget, ClusterQueue, Cohort, PriceBook
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
     from fractions import Fraction
 
     from admission.engine.clusterqueue import Held
@@ -120,6 +120,8 @@ class _Prices:
     def __init__(self, book: PriceBookSpec) -> None:
         self.digest = sha256(book.model_dump_json().encode()).hexdigest()[:16]
         """What the cost of past usage depends on."""
+        self.resources = frozenset(each.resource for each in book.prices if each.amount)
+        """What costs something in a flavor."""
         self._book = book
         self._known: dict[tuple[FlavorResource, int], Fraction] = {}
         """Cache, by day since the epoch."""
@@ -173,6 +175,12 @@ class _Line:
         if self.flavors and key[0] not in self.flavors:
             return False
         return key[1] == self.resource if self.resource else self.prices is not None
+
+    def lowers(self, resource: str) -> bool:
+        """Whether workloads that use a resource are lowered once it is used up: their flavors do not matter."""
+        if self.resource:
+            return resource == self.resource
+        return self.prices is not None and resource in self.prices.resources
 
     def cost(self, key: FlavorResource, amount: int, since: int) -> int:
         """Return what counts of an amount that is held since an instant: the amount, or the money for an hour."""
@@ -441,11 +449,14 @@ class _Account:
             line.number for line in self.lines if line.offset + line.rate * now >= self.limit(line.number, self.slot)
         ]
 
-    def used_up_at(self, now: int) -> int | None:
-        """Return when what runs now will have used up the hours of a resource, in microseconds; None: never."""
+    def used_up_at(self, now: int, known: Container[_Line] = ()) -> int | None:
+        """Return when what runs now will have used up the hours of a resource, in microseconds; None: never.
+
+        `known`: lines of which that is known, and that do not matter any more.
+        """
         found = []
         for line in self.lines if self.counts_now else ():
-            if line.rate > 0:
+            if line.rate > 0 and line not in known:
                 left = self.limit(line.number, self.slot) - line.offset
                 found.append(max(-(-left // line.rate), now))
         return min((at for at in found if at < self.ends), default=None)
@@ -984,7 +995,7 @@ class BudgetAccounts(AdmissionPolicy):
             return ""
         accounts = self._group_of(workload, cluster_queue).accounts
         for line in self._spent:
-            if line.account in accounts and any(amount and line.counts(key) for key, amount in usage.items()):
+            if line.account in accounts and any(amount and line.lowers(key[1]) for key, amount in usage.items()):
                 return sentences.runs_on_idle_quota(line.account.is_used_up(line.number))
         return ""
 
@@ -1034,7 +1045,10 @@ class BudgetAccounts(AdmissionPolicy):
                 found.append(account.used_up_at(now))
             elif since + account.grace > now:
                 found.append(since + account.grace)
-        found += [each.ends if each.used_up(now) else each.used_up_at(now) for each in self._lowering]
+        for account in self._lowering:
+            found.append(account.used_up_at(now, self._spent))
+            if any(line in self._spent for line in account.lines):
+                found.append(account.ends)
         at = min((each for each in found if each is not None), default=None)
         return None if at is None else at / _MICROSECONDS
 
