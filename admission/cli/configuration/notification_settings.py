@@ -24,7 +24,7 @@ def http_url(text: str) -> str:
     except ValueError:
         fits, parts = False, urlsplit("")
     if not fits or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("is not a URL such as https://hooks.example.com/sluice")
+        raise ValueError("is not a URL such as http://HOST:PORT or https://HOST/PATH")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ValueError("must have no user, password or fragment")
     return text
