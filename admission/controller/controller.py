@@ -640,6 +640,7 @@ class Controller:
         for leader in leaders:
             leader.requests.send_due()
             leader.ungating.changed(leader.state.resized)
+            leader.failed_nodes.placed_again(leader.state.resized)
             leader.state.resized.clear()
             leader.ungating.send_due()
         self._provisioning_changed()

@@ -108,13 +108,14 @@ class Leader:
             events=events,
         )
         self.ungating = Ungating(self.reconciler, nodes_and_pods, client, sender, inbox.wake)
+        self.failed_nodes = FailedNodes(self.reconciler, nodes_and_pods)
         self.dispatcher = Dispatcher(
             self.reconciler,
             self.children,
             self.groups,
             self.requests,
             self.ungating,
-            FailedNodes(self.reconciler, nodes_and_pods),
+            self.failed_nodes,
             sender,
             faults,
             shared.namespace_labels,

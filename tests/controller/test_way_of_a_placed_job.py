@@ -267,6 +267,31 @@ async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     assert any(reason == "NodeReplaced" and failing in message for reason, message in history), history
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_pod_left_on_a_node_that_comes_back_takes_its_room_until_it_is_gone(world, restarts):
+    await racks(world, 2, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    await world.submit(placed_job("first", 1, cpu="3"))
+    (left,) = await bound(world, "first", 1)
+    node = left["spec"]["nodeName"]
+    (gone,) = (each for each in world.user.list("nodes") if each["metadata"]["name"] == node)
+    await world.user.delete("nodes", "", node)
+
+    async def replaced() -> bool:
+        return any(reason == "NodeReplaced" for reason, _ in await world.history("first"))
+
+    await world.eventually(replaced)
+    await world.user.create("nodes", "", gpu_node(node, gone["metadata"]["labels"]["rack"]))
+    if restarts:
+        await world.end()
+        await world.start()
+    await world.submit(placed_job("second", 1, cpu="3"))
+    await world.record("second", "pending", reason="WaitingForQuota")
+    await world.user.delete("pods", "team-a", left["metadata"]["name"], grace=0)
+    await world.job("second", runs)
+
+
 @pytest.mark.costly
 async def test_a_deleted_node_is_replaced_and_several_at_once_end_the_admission(world):
     await racks(world, 4, "a1")

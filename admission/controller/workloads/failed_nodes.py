@@ -4,6 +4,9 @@ Rules and messages are Kueue's (TASReplaceNodeOnPodTermination, TASReplaceNodeOn
 a node that is gone, or has no condition Ready, has failed at once; one that is not ready, or has a taint that the pods
 do not tolerate without limit, when no pod of the workload is left on it. The engine then looks for another node. If two
 have failed, the workload is evicted.
+
+A pod that is left on a node where its workload has no place any more counts there as a pod of others until it is gone:
+the node may come back, and be given to another workload. Kueue does not count it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.controller.workloads.triggers import NodesLost
-from admission.engine.events import NodesFailed
+from admission.engine.events import NodesFailed, PodBound, PodEnded
 from admission.engine.topology.nodes import untolerated
 from admission.engine.topology.replacement import on_node
 from admission.kinds.base import POD
@@ -39,14 +42,19 @@ class FailedNodes:
     def __init__(self, reconciler: Reconciler, view: NodesAndPods) -> None:
         self._reconciler = reconciler
         self._view = view
+        self._left: dict[str, dict[str, None]] = {}
+        """The pods that count as those of others, by the uid of their workload."""
 
     def changed(self, message: NodesAndPodsChanged) -> None:
         """Judge the nodes that have changed, or whose pods have, for the workloads with pods there."""
         state = self._reconciler.state
         if message.complete:
             concerned = {tracked.uid: _hostnames(tracked) for tracked in state.registry}
+            self._left.clear()  # the engine is a new one
+            self.placed_again(concerned)
         else:
             concerned = {}
+            self.placed_again([uid for uid in self._left if message.nodes or any(uid == of for of, _ in message.pods)])
             for name in sorted(message.nodes):
                 for uid in state.engine.placed_on(name):
                     concerned.setdefault(uid, {})[name] = None
@@ -59,6 +67,34 @@ class FailedNodes:
                 with self._reconciler.isolation.of(uid):
                     self._judge(tracked, concerned[uid])
 
+    def placed_again(self, uids: Iterable[str]) -> None:
+        """Count the pods of workloads whose places have changed, where they have none any more."""
+        state = self._reconciler.state
+        for uid in uids:
+            tracked = state.registry.get(uid)
+            pods = {} if tracked is None else self._without_place(tracked)
+            before = self._left.pop(uid, {})
+            for pod in before.keys() - pods.keys():
+                state.observe(PodEnded(pod))
+            for pod, event in pods.items():
+                if pod not in before:
+                    state.observe(event)
+            if pods:
+                self._left[uid] = dict.fromkeys(pods)
+
+    def _without_place(self, tracked: Tracked) -> dict[str, PodBound]:
+        """Return by uid the pods of a workload that are on nodes where it has no place."""
+        placed = {each.name for each in _placed(tracked)}
+        if not placed:
+            return {}
+        workload, engine, view = tracked.record.workload, self._reconciler.state.engine, self._view
+        requests = {each.name: each.beside_devices for each in workload.pod_sets if each.name in placed}
+        return {
+            pod.uid: PodBound(pod.uid, pod.node, requests[pod.pod_set])
+            for pod in view.pods_of(workload)
+            if pod.node and pod.pod_set in requests and tracked.uid not in engine.placed_on(view.hostname(pod))
+        }
+
     def _judge(self, tracked: Tracked, names: Iterable[str]) -> None:
         """Judge these nodes for a workload. One on which it has no place has failed for a pod that is sent there."""
         engine = self._reconciler.state.engine
@@ -66,6 +102,7 @@ class FailedNodes:
         failed = [name for name in known if name not in names]
         for name in names:
             if tracked.uid not in engine.placed_on(name):
+                self.placed_again((tracked.uid,))
                 if self._is_stuck(tracked, name):
                     self._reconciler.handle(tracked, NodesLost(_STUCK.format(name)))
                     return

@@ -130,7 +130,7 @@ class NodesAndPods:
             message.nodes.add(node.hostname)
         return message
 
-    def _hostname(self, pod: SeenPod) -> str:
+    def hostname(self, pod: SeenPod) -> str:
         """Return the hostname of the node that a pod is on or sent to; "" if it is sent to none."""
         if pod.node:
             return self.nodes[pod.node].hostname if pod.node in self.nodes else pod.node
@@ -187,7 +187,7 @@ class NodesAndPods:
             self._of.setdefault(pod.workload, {})[uid] = pod
         for each in (known, pod):
             if each is not None and each.workload:
-                message.pods.add((each.workload, self._hostname(each)))
+                message.pods.add((each.workload, self.hostname(each)))
         taken = None if pod is None or pod.requests is None else (pod.node, pod.requests)
         took = None if known is None or known.requests is None else (known.node, known.requests)
         if taken != took:
