@@ -243,6 +243,24 @@ async def test_copy_that_others_delete_is_made_again_and_its_end_comes_back(hub,
     assert (await hub.record("one", "finished")).outcome == "Succeeded"
 
 
+async def test_copy_that_ends_before_its_deletion_arrives_is_the_end_of_its_job(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    late = {"match": {"user": "sluice", "verb": "delete", "resource": "jobs"}, "do": "delay", "seconds": 600}
+    clusters.b.sandbox.faults.install({"rules": [late]})
+    await hub.order("one", held=True)
+    await hub.record("one", "evicting")
+    for pod in clusters.b.user.list("pods"):
+        status = {"status": {"phase": "Succeeded"}}
+        await clusters.b.user.patch("pods", "team-a", pod["metadata"]["name"], status, subresource="status")
+    await clusters.b.job("one", is_done)
+    clusters.b.sandbox.faults.remove()
+    assert (await hub.job("one", is_done))["status"]["succeeded"] == 1
+    assert (await hub.record("one", "finished")).outcome == "Succeeded"
+    assert (await clusters.b.job("one", is_done))["metadata"]["uid"] == copy["metadata"]["uid"]
+
+
 async def test_status_that_could_not_be_written_is_written_again(hub, clusters):
     await hub.submit(dispatched("one", cpu="2", seconds=60))
     await hub.job("one", is_active)

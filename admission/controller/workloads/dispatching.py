@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from admission.apimachinery.errors import PatchFailed
 from admission.apimachinery.patches import json_patch
 from admission.apimachinery.tables import duration
-from admission.cluster.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch
 from admission.controller.state.faults import cause
@@ -364,8 +365,10 @@ class Dispatching:
         )
 
     def _delete(self, uid: str, target: DispatchTarget, copy: Copy) -> None:
+        """Delete a copy as it was last seen: one that has ended since then is the end of its workload."""
         self._under_way.add(uid)
-        target.writer.submit(_deletion(target, copy), partial(self._answer, uid, target.name, "delete", copy.uid))
+        deletion = replace(_deletion(target, copy), version=copy.version)
+        target.writer.submit(deletion, partial(self._answer, uid, target.name, "delete", copy.uid))
 
     def _answer(self, uid: str, cluster: str, verb: str, copy: str, result: Object | ClusterError) -> None:
         self._inbox.put(CopyAnswered(uid, cluster, verb, result, copy))
@@ -447,7 +450,9 @@ class Dispatching:
         if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete", "shrink"):
             self._unsure.discard(uid)
             target.copies.remove(message.copy)
-        elif isinstance(result, AlreadyExists) and message.verb == "create":
+        elif (isinstance(result, AlreadyExists) and message.verb == "create") or (
+            isinstance(result, Conflict) and message.verb == "delete"
+        ):
             self._read(tracked, tracked.seen.kind, target)
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
