@@ -75,7 +75,8 @@ class ApiServerProbe:
                 async with asyncio.timeout(timeout):
                     await self._client.get(_PATH)
             except TimeoutError:
-                failure = f"{self._client.server} does not answer: {sum(TIMEOUTS):g} s were not enough"
+                late = f"{self._client.server} does not answer: {sum(TIMEOUTS):g} s were not enough"
+                failure = self._client.silence or late
             except (Unreachable, ServerError, Unauthorized, BadKubeconfig) as error:
                 failure = str(error)
             except ClusterError:  # an error response, such as 403, which shows that the server is alive

@@ -150,6 +150,11 @@ class Client:
         return "" if self._opened is None else self._opened.server
 
     @property
+    def silence(self) -> str:
+        """A message if requests wait for credentials that are not provided; empty: they do not."""
+        return "" if self._opened is None else self._opened.silence
+
+    @property
     def _access(self) -> Access:
         if self._opened is None:
             raise Unreachable("there is no connection to the API server")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -76,15 +78,19 @@ class _ExecPlugin(ExecProvider):
     """
 
     async def run(self, previous_response: str | None = None) -> Any:
-        spec = {"interactive": sys.stdout.isatty()}
-        request = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+        interactive = sys.stdout.isatty()
+        request = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive}}
         env, pipe = self.env | {"KUBERNETES_EXEC_INFO": json.dumps(request)}, asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*self.args, env=env, stdout=pipe, stderr=pipe)
+        # In a session of its own it is killed with all that it has started; it would have no terminal there.
+        process = await asyncio.create_subprocess_exec(
+            *self.args, env=env, stdout=pipe, stderr=pipe, start_new_session=not interactive
+        )
         try:
             output, errors = await process.communicate()
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+        except BaseException:
+            with suppress(ProcessLookupError, PermissionError):
+                process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
+            raise
         if process.returncode:
             text = errors.decode(errors="replace").strip()
             raise ConfigException(f"exec: process returned {process.returncode}" + (f". {text}" if text else ""))

@@ -17,7 +17,7 @@ import ssl
 import tempfile
 import time
 import weakref
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -32,7 +32,7 @@ from admission.cluster.kubeconfig import checked_context
 from admission.serving.outgoing import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from kubernetes_asyncio.config.kube_config import ConfigNode
 
@@ -56,6 +56,11 @@ RENEW_TLS_SECONDS = 5.0
 
 PLUGIN_SECONDS = 60.0
 """Timeout in seconds of an exec plugin or an identity provider."""
+
+SLOW_SECONDS = 5.0
+"""Seconds after which a renewal is the reason for which a request has not been answered."""
+
+_SILENT = "its exec plugin or identity provider has not answered"
 
 
 class Access:
@@ -87,6 +92,15 @@ class Access:
     def fault(self) -> str:
         """What is known to be wrong with the certificates, for messages about failed requests; empty: nothing."""
         return self._failure or self._tls.expired(self.server)
+
+    @property
+    def silence(self) -> str:
+        """A message if requests have waited for seconds for an exec plugin or identity provider; empty: they do not."""
+        hook = self._configuration.refresh_api_key_hook
+        since = hook.since if isinstance(hook, _Refresh) else None
+        if since is None or self._clock() - since < SLOW_SECONDS:
+            return ""
+        return f"the credentials for {self.server} cannot be renewed: {_SILENT} yet"
 
     async def authorization(self) -> str | None:
         """Return the current Authorization header; None: a client certificate is used, or no credentials."""
@@ -166,7 +180,7 @@ async def load_kubeconfig(
         loader = KubeConfigLoader(KubeConfigMerger(where).config, active_context=context, config_base_path=None)
         for section in (loader._cluster, loader._user):
             _embedded_to_files(section, configuration)
-        async with asyncio.timeout(PLUGIN_SECONDS):
+        async with _in_time():
             await loader.load_and_set(configuration)
     except _loader_failures() as error:
         raise BadKubeconfig(f"kubeconfig {where}: {one_line(error)}") from error
@@ -228,6 +242,8 @@ class _Refresh:
         self._pause = 0.5
         """Seconds between the last two attempts of which the first failed, or half of the first pause."""
         self._failure: Exception | None = None
+        self.since: float | None = None
+        """Time since which a renewal is under way, also one that was cancelled with its request; None: it is not."""
 
     async def __call__(self, configuration: Configuration) -> None:
         async with self._lock:
@@ -235,15 +251,28 @@ class _Refresh:
                 if self._failure is not None:
                     raise self._failure.with_traceback(None)
                 return
+            if self.since is None:
+                self.since = self._clock()
             try:
-                async with asyncio.timeout(PLUGIN_SECONDS):
+                async with _in_time():
                     await self._loader._load_authentication()
             except _loader_failures() as error:
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
-                self._next, self._failure = self._clock() + self._pause, error
+                self._next, self._failure, self.since = self._clock() + self._pause, error, None
                 raise
             configuration.api_key["BearerToken"] = self._loader.token
             self._next, self._pause, self._failure = self._clock() + REFRESH_SECONDS, 0.5, None
+            self.since = None
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    """Context manager that ends what a plugin or an identity provider does not answer. Raises TimeoutError."""
+    try:
+        async with asyncio.timeout(PLUGIN_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise TimeoutError(f"{_SILENT} within {PLUGIN_SECONDS:g} s") from error
 
 
 def _can_expire(loader: KubeConfigLoader) -> bool:

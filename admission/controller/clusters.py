@@ -39,8 +39,8 @@ FIRST_PAUSE: Final = 2.0
 """Seconds before the second attempt to join a cluster; the pause doubles with each further one ..."""
 LONGEST_PAUSE: Final = 60.0
 """... up to this."""
-CONNECT_SECONDS: Final = 60.0
-"""Seconds that loading the credentials (an exec plugin) and the first requests may take together."""
+CONNECT_SECONDS: Final = 90.0
+"""Seconds that loading the credentials and the first requests may take together; an exec plugin has 60 of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,9 @@ class Other:
 
 
 @asynccontextmanager
-async def other_cluster(folder, name="other"):
+async def other_cluster(folder, name="other", *, controllers=True):
     """A cluster with the namespaces and nodes of the first one."""
-    async with Sandbox(speed=60) as sandbox:
+    async with Sandbox(speed=60, controllers=controllers) as sandbox:
         kubeconfig = folder / name
         sandbox.write_kubeconfig(kubeconfig, "sluice")
         other = Other(sandbox, str(kubeconfig))

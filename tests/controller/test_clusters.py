@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import datetime as dt
+import json
+from pathlib import Path
 
 import pytest
+import yaml
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, node, runs
 from other_clusters import cluster, other_cluster, state
 
 from admission.cli.serve.adoption import survey
+from admission.cluster import credentials
 from admission.cluster.claim import Claim
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
 from admission.kinds import all_kinds
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth import certificates
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.errors import Conflict
@@ -381,3 +388,138 @@ async def test_floods_and_hanging_plugins_of_others_do_not_keep_jobs_waiting(wor
     flooding.cancel()
     assert (await world.store.joined_clusters.load())["c"].state == "Connecting"
     assert world.controller.inbox.weight < 2_000
+
+
+async def says(world, *parts, name="b"):
+    """Wait until the status of the cluster has a message with these parts, and return what is known of it."""
+
+    async def look():
+        found = (await world.store.joined_clusters.load()).get(name)
+        return found if found is not None and all(part in found.message for part in parts) else None
+
+    return await world.eventually(look)
+
+
+def write(kubeconfig, sandbox, **user):
+    """Write a kubeconfig whose user has these credentials."""
+    found = sandbox.kubeconfig("sluice")
+    found["users"] = [{"name": "sluice", "user": user}]
+    Path(kubeconfig).write_text(yaml.dump(found))
+
+
+@pytest.mark.costly
+async def test_plugin_that_hangs_is_killed_with_all_its_processes_and_said_while_others_go_on(
+    world, other, tmp_path, monkeypatch
+):
+    """It hangs at first, in a process that it has started, and again when its credentials have to be renewed."""
+    monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 4.0)
+    monkeypatch.setattr(credentials, "REFRESH_SECONDS", 1.0)
+    status = {"token": other.sandbox.token("sluice"), "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    (tmp_path / "answer").write_text(json.dumps({"apiVersion": "v1", "status": status}))
+    pids, answer, hangs = tmp_path / "pids", tmp_path / "answer", tmp_path / "hangs"
+    script = f"test ! -e {hangs} || {{ sleep 1000 & echo $$ $! >> {pids}; wait; }}; cat {answer}"
+    command = {"apiVersion": "v1", "command": "sh", "args": ["-c", script]}
+    write(other.kubeconfig, other.sandbox, exec=command)
+    silent = "its exec plugin or identity provider has not answered"
+
+    hangs.touch()
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
+    await world.start(join=other.join)
+    assert (await says(world, silent)).state == "Connecting"
+    hangs.unlink()
+    await state(world, "Active")
+    await other.submit(job("there", cpu="3"))
+    await other.job("there", runs)
+    monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 20.0)
+    hangs.touch()
+    lost = await says(world, f"{silent} yet")  # sooner than that
+    assert lost.state == "Lost"
+    assert "cannot be renewed" in lost.message
+    await world.submit(job("here"))
+    await world.job("here", runs)
+    await world.submit(job("next"))
+    await world.record("next", "pending", reason="WaitingForQuota")  # what runs there holds its quota
+    hangs.unlink()
+    await state(world, "Active")
+
+    folders = [Path(f"/proc/{pid}") for pid in pids.read_text().split()]
+    assert len(folders) > 2  # a plugin and its process, twice or more
+
+    async def gone():
+        return not any(map(Path.exists, folders))
+
+    await world.eventually(gone)
+
+
+@pytest.mark.costly
+async def test_successors_of_credentials_that_have_ended_are_used(world, other, tmp_path, monkeypatch):
+    user = User("sluice", "", ("system:masters", "system:authenticated"))
+    pem = tmp_path / "expired.pem"
+    monkeypatch.setattr(certificates, "_LIFETIME", dt.timedelta(minutes=-30))
+    pem.write_bytes(certificates.Authority("test").client("sluice").pem)
+    write(other.kubeconfig, other.sandbox, **{"client-certificate": str(pem), "client-key": str(pem)})
+    await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
+    await world.start(join=other.join)
+    assert (await says(world, "the client certificate", "expired on", "renew it")).state == "Connecting"
+
+    write(other.kubeconfig, other.sandbox, token=other.sandbox.add_user(user, expires=600))
+    await state(world, "Active")
+    await other.submit(job("there"))
+    await other.job("there", runs)
+    assert (await says(world, "401", "log in again or renew the token")).state == "Lost"
+    await world.submit(job("here"))
+    await world.job("here", runs)
+    write(other.kubeconfig, other.sandbox, token=other.sandbox.add_user(user))
+    await state(world, "Active")
+    await other.submit(job("next"))
+    await other.job("next", runs)
+
+
+def absurd_jobs():
+    """Yield what changes a Job into one that no API server stores."""
+    yield lambda job: job.update(spec="none")
+    yield lambda job: job.update(spec=None, status=["none"])
+    yield lambda job: job["spec"].update(template=[])
+    yield lambda job: job["spec"]["template"].update(spec={"containers": [{"name": 1, "resources": {"requests": 2}}]})
+    yield lambda job: job["spec"]["template"]["spec"].update(containers={"a": "b"}, nodeSelector=7, tolerations="all")
+    yield lambda job: job["spec"].update(parallelism="many", completions=[1], suspend="perhaps")
+    yield lambda job: job["spec"].update(parallelism=-(2**63))
+    yield lambda job: job["metadata"].update(annotations=["sluice.dev/x"], ownerReferences="all", finalizers=3)
+    yield lambda job: job["metadata"].update(labels={"sluice.dev/queue-name": {"a": 1}})
+    yield lambda job: job["metadata"].update(labels="sluice.dev/queue-name", generation="a", creationTimestamp=[])
+    yield lambda job: job["metadata"].update(annotations={f"sluice.dev/{number}": "x" * 9_999 for number in range(300)})
+    yield lambda job: job.update(status={"conditions": "Complete", "active": {}, "startTime": 9})
+    yield lambda job: job.update(metadata={**job["metadata"], "namespace": "no/where\n", "name": "n" * 9_999})
+    yield lambda job: job["spec"]["template"].update(metadata={"labels": [[[]]], "annotations": {"a": None}})
+
+
+@pytest.mark.costly
+async def test_absurd_objects_of_one_cluster_do_not_keep_others_waiting(world, tmp_path):
+    async with other_cluster(tmp_path, controllers=False) as other:
+        registry = other.sandbox.registry
+        await other.submit(job("model", cpu="9"))
+        model = other.user.get("jobs", "team-a", "model")
+        jobs = registry.collection(registry.resources["batch", "v1", "jobs"])
+
+        def put(number, change):
+            odd = copy.deepcopy(model)
+            odd["metadata"] |= {"name": f"odd-{number}", "uid": f"odd-{number}"}
+            change(odd)
+            jobs.put(odd, None)
+
+        for plural, fields in (("nodes", {"status": "full", "spec": []}), ("namespaces", {"spec": 1, "status": [2]})):
+            odd = {**copy.deepcopy(other.user.list(plural)[0]), **fields}
+            odd["metadata"] |= {"name": "odd", "uid": f"odd-{plural}", "labels": "none", "annotations": [1]}
+            registry.collection(registry.resources["", "v1", plural]).put(odd, None)
+        await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
+        await world.start(join=other.join)
+        for number in range(2):
+            for place, change in enumerate(absurd_jobs()):
+                put(f"{number}-{place}", change)
+            await world.submit(job(f"here-{number}", cpu="2", seconds=20))
+            await world.job(f"here-{number}", is_done)
+            await other.submit(job(f"there-{number}", cpu="1"))
+            await other.job(f"there-{number}", lambda found: not is_gated(found))
+            await world.end()
+            await world.start(join=other.join)  # which lists them
+        await state(world, "Active")
