@@ -93,3 +93,35 @@ async def test_apply_names_the_import_of_multikueue(sluice, tmp_path):
     refused = await sluice("apply", "-f", str(file))
     assert refused.exit_code != 0
     assert "a Cluster takes its place; remove it, or use sluice import kueue" in refused.stderr
+
+
+PROFILE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: MultiKueueCluster
+metadata: {name: east}
+spec: {clusterSource: {clusterProfileRef: {name: fleet-east}}}
+---
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ClusterProfile
+metadata: {name: fleet-east, namespace: kueue-system}
+spec: {displayName: east, clusterManager: {name: fleet}}
+status:
+  accessProviders:
+  - {name: google, cluster: {server: https://east.example.com, certificate-authority-data: LS0t}}
+"""
+
+
+async def test_cluster_profile_is_not_imported_and_its_access_provider_is_named(sluice, tmp_path):
+    file = tmp_path / "profile.yaml"
+    file.write_text(PROFILE)
+    done = await sluice("import", "kueue", "-f", str(file), "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert "its credentials are not imported from the ClusterProfile fleet-east: sluice cluster join" in done.stdout
+    assert "an access provider of the profile (google for https://east.example.com)" in done.stdout
+    assert "Sluice has no ClusterProfile: a Cluster with a kubeconfig takes its place" in done.stdout
+    assert json.loads((await sluice("get", "cluster/east", "-o", "json")).stdout)["spec"]["kubeconfig"] == "east.yaml"
+
+    file.write_text(PROFILE.partition("---")[2])
+    refused = await sluice("apply", "-f", str(file))
+    assert refused.exit_code != 0
+    assert "Sluice has no ClusterProfile: a Cluster with a kubeconfig takes its place" in refused.stderr

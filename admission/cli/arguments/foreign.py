@@ -19,15 +19,22 @@ _SOURCES: Final = {
 }
 """(API group, kind) -> name of the import."""
 _KUEUE: Final = "kueue.x-k8s.io"
+PROFILES: Final = "multicluster.x-k8s.io"
+"""API group of ClusterProfiles, from which MultiKueue may take credentials."""
 _KUEUE_SETTINGS: Final = "config.kueue.x-k8s.io"
 KUEUE_SETTINGS_KEY: Final = "controller_manager_config.yaml"
 """Key of Kueue's ConfigMap `kueue-manager-config` with its configuration."""
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _WITHOUT_EQUIVALENT: Final = {
-    "MultiKueueCluster": "a Cluster takes its place",
-    "MultiKueueConfig": "ResourceFlavors name their clusters",
+    (_KUEUE, "MultiKueueCluster"): "a Cluster takes its place",
+    (_KUEUE, "MultiKueueConfig"): "ResourceFlavors name their clusters",
+    (
+        PROFILES,
+        "ClusterProfile",
+    ): "a Cluster with a kubeconfig takes its place, which may have the address and the exec "
+    "plugin of one of its access providers",
 }
-"""Kind of Kueue that Sluice does not have -> what this means for users."""
+"""(API group, kind) of MultiKueue that Sluice does not have -> what this means for users."""
 
 
 def import_source(body: Mapping[str, Any]) -> str:
@@ -53,8 +60,8 @@ def is_kustomization(document: Document) -> bool:
 
 
 def without_equivalent(body: Mapping[str, Any]) -> str:
-    """Return what it means that Sluice has no object of this kind of Kueue; empty: it has one, or it is not known."""
-    return _WITHOUT_EQUIVALENT.get(str(body.get("kind", "")), "") if api_group(body) == _KUEUE else ""
+    """Return what it means that Sluice has no object of this kind of MultiKueue; empty: it is not of these kinds."""
+    return _WITHOUT_EQUIVALENT.get((api_group(body), str(body.get("kind", ""))), "")
 
 
 def api_group(body: Mapping[str, Any]) -> str:

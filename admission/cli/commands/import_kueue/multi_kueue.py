@@ -6,7 +6,7 @@ import copy
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from admission.cli.arguments.foreign import api_group
+from admission.cli.arguments.foreign import PROFILES, api_group
 from admission.model.manifests import API_VERSION, Document
 from admission.model.workload import LOCAL
 
@@ -47,6 +47,7 @@ def translate(documents: Iterable[Document]) -> Translated:
     for _, queue in _named(documents, "ClusterQueue"):
         for flavor, clusters in _clusters_by_flavor(queue["spec"], checks).items():
             uses[flavor].add(clusters)
+    providers = {name: _providers(profile) for name, profile in _named(documents, "ClusterProfile", group=PROFILES)}
     for document in documents:
         body = dict(document.body)
         kind, metadata, spec = body.get("kind"), body.get("metadata"), body.get("spec") or {}
@@ -55,7 +56,7 @@ def translate(documents: Iterable[Document]) -> Translated:
             continue
         name = str(metadata.get("name"))
         if kind == "MultiKueueCluster":
-            _add_cluster(found, document, name, spec)
+            _add_cluster(found, document, name, spec, providers)
         elif kind == "MultiKueueConfig":
             found.skipped.append(
                 (document, "its clusters are named by the ResourceFlavors of ClusterQueues (spec.clusters)")
@@ -73,16 +74,25 @@ def translate(documents: Iterable[Document]) -> Translated:
     return found
 
 
-def _named(documents: Iterable[Document], kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and content of Kueue's objects of a kind that have a spec."""
+def _named(documents: Iterable[Document], kind: str, *, group: str = _GROUP) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and content of the objects of a kind that have a spec."""
     for document in documents:
         body = dict(document.body)
-        metadata, is_kind = body.get("metadata"), api_group(body) == _GROUP and body.get("kind") == kind
+        metadata, is_kind = body.get("metadata"), api_group(body) == group and body.get("kind") == kind
         if is_kind and isinstance(metadata, dict) and isinstance(body.get("spec"), dict):
             yield str(metadata.get("name")), body
 
 
-def _add_cluster(found: Translated, document: Document, name: str, spec: dict[str, Any]) -> None:
+def _providers(profile: dict[str, Any]) -> str:
+    """Return the access providers of a ClusterProfile and the addresses to which they give access, for a message."""
+    status = profile.get("status") or {}
+    found = status.get("accessProviders") or status.get("credentialProviders") or ()  # the former name
+    return ", ".join(f"{each.get('name')} for {(each.get('cluster') or {}).get('server')}" for each in found)
+
+
+def _add_cluster(
+    found: Translated, document: Document, name: str, spec: dict[str, Any], providers: dict[str, str]
+) -> None:
     if name == LOCAL:
         found.skipped.append((document, f"{LOCAL} is the name of the cluster of Sluice itself: give it another one"))
         return
@@ -99,7 +109,11 @@ def _add_cluster(found: Translated, document: Document, name: str, spec: dict[st
     else:
         profile = ((spec.get("clusterSource") or {}).get("clusterProfileRef") or {}).get("name")
         place = f"the ClusterProfile {profile}" if profile else "a ClusterProfile"
-        other = "; or write it with the command of the ClusterProfile's credentials provider as its exec plugin"
+        known = f" ({named})" if (named := providers.get(str(profile))) else ""
+        other = (
+            f"; or write it with the address and certificate authority of an access provider of the profile{known}, "
+            "and the execConfig of that name in Kueue's configuration as its exec plugin, whose command the image needs"
+        )
     note = (
         f"its credentials are not imported from {place}: sluice cluster join {name} --dispatch makes {file}, with the "
         f"rights that Sluice needs there{other}"

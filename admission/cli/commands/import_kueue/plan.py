@@ -148,8 +148,9 @@ def _reason_to_skip(document: Document) -> str:
         return ""
     if (group, kind) == (GROUP, "Workload"):
         return "Workloads are read from a cluster only, with the Jobs that they belong to"
-    if group == GROUP and (without_equivalent(body) or not near_kind(kind)):
-        return f"Sluice has no {kind}: {without_equivalent(body) or 'it is not imported'}"
+    consequence = without_equivalent(body)
+    if consequence or (group == GROUP and not near_kind(kind)):
+        return f"Sluice has no {kind}: {consequence or 'it is not imported'}"
     is_other = group != GROUP and (body.get("apiVersion") or is_kustomization(document))
     return "it is not a queue object" if is_other else ""
 
