@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 # takes each worker 15 seconds; and each `sluice` that a test starts would compile its modules.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What a machine or a user sets otherwise: reports are of months in a time zone, and modes of files depend on the mask.
+os.environ["TZ"] = "UTC"
+time.tzset()
+os.umask(0o022)
 
 compiled_statements.share()
 

@@ -85,7 +85,7 @@ def checked_period(period: str, times: ReportTimes, now: float, *, quota: bool) 
         if at % HOUR and at < end:
             raise BadRequest(
                 f"period: a {period} of {times.zone} does not begin at a full hour of UTC; give one `month` at a time, "
-                "or leave out timezone"
+                "or `timezone` UTC"
             )
     return period
 
