@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from admission.api.resources.cost_report import statement
 from admission.model.manifests import parse_manifest
 from admission.model.price_books import PriceBookSpec
+from admission.model.queues import PriceBook
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.ledger.usage_reports import UsageRow
@@ -82,8 +85,8 @@ async def used(store: Store, clock: Clock) -> None:
     clock.now = NOON + 30 * 24 * HOUR
 
 
-async def add_book(store: Store, name: str, *prices: dict[str, Any]) -> None:
-    spec = {"currency": "EUR", "provider": "IT", "prices": [*prices]}
+async def add_book(store: Store, name: str, *prices: dict[str, Any], currency: str = "EUR") -> None:
+    spec = {"currency": currency, "provider": "IT", "prices": [*prices]}
     manifest = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": name}, "spec": spec}
     await store.queues.create(parse_manifest(manifest), author=Author("ada"))
 
@@ -107,23 +110,94 @@ async def test_month_of_a_team_is_priced_by_the_only_book(sluice: Sluice, store:
     assert (report["items"], report["currency"]) == ([], "EUR")
 
 
+NUMBER = r"-?\d+(\.\d+)?(E-?\d+)?"
+POSITIVE = r"\d+(\.\d+)?"
+INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+TEXT = r"\S(.*\S)?"
+UNIT = r"(Core-|GiB-)?Hours"
+OBJECT = r"\{.*\}"
+FOCUS = {
+    "BilledCost": NUMBER, "BillingAccountId": TEXT, "BillingAccountName": TEXT, "BillingCurrency": r"[A-Z]{3}",
+    "BillingPeriodEnd": INSTANT, "BillingPeriodStart": INSTANT, "ChargeCategory": "Usage", "ChargeClass": "",
+    "ChargeDescription": TEXT, "ChargeFrequency": "Usage-Based", "ChargePeriodEnd": INSTANT,
+    "ChargePeriodStart": INSTANT, "ConsumedQuantity": NUMBER, "ConsumedUnit": UNIT, "ContractedCost": NUMBER,
+    "ContractedUnitPrice": POSITIVE, "EffectiveCost": NUMBER, "InvoiceIssuerName": TEXT, "ListCost": NUMBER,
+    "ListUnitPrice": POSITIVE, "PricingCategory": "Standard", "PricingQuantity": NUMBER, "PricingUnit": UNIT,
+    "ProviderName": TEXT, "PublisherName": TEXT, "ServiceCategory": "Compute", "ServiceName": TEXT,
+    "ServiceSubcategory": "Containers", "SkuId": TEXT, "SkuMeter": TEXT, "SkuPriceDetails": OBJECT, "SkuPriceId": TEXT,
+    "SubAccountId": f"({TEXT})?", "SubAccountName": f"({TEXT})?", "SubAccountType": f"({TEXT})?",
+    "Tags": f"({OBJECT})?",
+}  # fmt: skip
+"""What FOCUS allows in each column of a charge for usage that corrects nothing. Nothing is null."""
+
+
+def check_focus(rows: list[dict[str, str]]) -> None:
+    """Check that each row follows the rules of FOCUS, of its columns and among them."""
+    for row in rows:
+        assert row.keys() == FOCUS.keys()
+        wrong = {name: row[name] for name, allowed in FOCUS.items() if not re.fullmatch(allowed, row[name])}
+        assert wrong == {}
+        quantity = Decimal(row["PricingQuantity"])
+        assert quantity * Decimal(row["ListUnitPrice"]) == Decimal(row["ListCost"])
+        assert quantity * Decimal(row["ContractedUnitPrice"]) == Decimal(row["ContractedCost"])
+        # There are no discounts, and nothing is amortized.
+        assert row["BilledCost"] == row["EffectiveCost"] == row["ContractedCost"] == row["ListCost"]
+        assert (row["ConsumedQuantity"], row["ConsumedUnit"]) == (row["PricingQuantity"], row["PricingUnit"])
+        assert row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["ChargePeriodEnd"] <= row["BillingPeriodEnd"]
+        # A sub-account has an id, a name and a type, or none of them.
+        assert len({bool(row[name]) for name in ("SubAccountId", "SubAccountName", "SubAccountType")}) == 1
+        details = json.loads(row["SkuPriceDetails"])
+        assert all(re.fullmatch(r"x_\w+|CoreCount|MemorySize|GpuCount|DiskSpace", name) for name in details)
+        values = *details.values(), *json.loads(row["Tags"] or "{}").values()
+        assert not any(isinstance(value, dict | list) for value in values)
+    for price in {row["SkuPriceId"] for row in rows}:  # has one parent, and the same properties at all times
+        assert len({(row["SkuId"], row["SkuPriceDetails"]) for row in rows if row["SkuPriceId"] == price}) == 1
+
+
 @pytest.mark.usefixtures("used")
-async def test_focus_has_its_columns_and_leaves_out_what_has_no_price(sluice: Sluice, store: Store):
+async def test_focus_follows_the_rules_of_its_columns_and_leaves_out_what_has_no_price(
+    sluice: Sluice, store: Store, clock: Clock
+):
+    async def focus(by: str) -> list[dict[str, str]]:
+        words = ("report", "cost", "--month", "2026-06", "--timezone", "Europe/Berlin", "-o", "focus", "--by", by)
+        done = await sluice(*words, "--book", "prices")
+        assert done.exit_code == 0, done.stderr
+        rows = [*csv.DictReader(io.StringIO(done.stdout))]
+        check_focus(rows)
+        return rows
+
     await add_book(store, "prices", *PRICES)
-    zone = ("--timezone", "Europe/Berlin")
-    done = await sluice("report", "cost", "--month", "2026-06", "--by", "namespace,user", *zone, "-o", "focus")
-    first, second = csv.DictReader(io.StringIO(done.stdout))
-    assert (first["BilledCost"], second["BilledCost"]) == ("60.000000", "126.000000")  # 10 and 14 of 24 hours
-    assert first["ListCost"] == first["EffectiveCost"] == first["ContractedCost"] == first["BilledCost"]
+    first, second = await focus("namespace,user")  # cpu has no price yet
+    assert (first["BilledCost"], second["BilledCost"]) == ("60.0", "126.000")  # 10 and 14 of 24 hours
     expected = {
         "BillingAccountId": "prices", "BillingCurrency": "EUR", "BillingPeriodStart": "2026-05-31T22:00:00Z",
         "BillingPeriodEnd": "2026-06-30T22:00:00Z", "ChargePeriodStart": "2026-06-14T22:00:00Z",
-        "ChargePeriodEnd": "2026-06-15T22:00:00Z", "ChargeCategory": "Usage", "ChargeClass": "",
-        "PricingQuantity": "20.0", "PricingUnit": "Hours", "ListUnitPrice": "3", "ProviderName": "IT",
-        "SkuId": f"h100/{GPU}", "SubAccountId": "team-a/ada", "Tags": "{}",
+        "ChargePeriodEnd": "2026-06-15T22:00:00Z", "PricingQuantity": "20.0", "PricingUnit": "Hours",
+        "ListUnitPrice": "3", "ProviderName": "IT", "SkuId": f"h100/{GPU}", "SkuMeter": GPU,
+        "SkuPriceDetails": json.dumps({"GpuCount": 1, "x_Flavor": "h100", "x_Resource": GPU}),
+        "SkuPriceId": f"prices/h100/{GPU}", "SubAccountId": "team-a/ada", "SubAccountType": "namespace,user",
+        "Tags": "",
     }  # fmt: skip
     assert {name: first[name] for name in expected} == expected
-    assert second["SkuPriceId"] == f"h100/{GPU}@2026-06-16"
+    assert (second["SkuPriceId"], second["ListUnitPrice"]) == (f"prices/h100/{GPU}", "4.50")  # at its time
+
+    await store.queues.delete(PriceBook.kind, "prices", author=Author("ada"))
+    await add_book(store, "prices", *PRICES, {"resource": "cpu", "perHour": "+1.5e-11"})
+    cpu, *_ = await focus("label:team")
+    assert (cpu["SubAccountId"], cpu["Tags"]) == ("", "")  # nobody has the label
+    assert (cpu["ListUnitPrice"], cpu["ListCost"]) == ("0.000000000015", "0.0000000014400")
+    labels = {"name": "main", "namespace": "team-a", "labels": {"cost-center": "42"}}
+    queue = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": labels, "spec": {"clusterQueue": "cq"}}
+    clock.now = NOON
+    await store.queues.create(parse_manifest(queue), author=Author("ada"))
+    clock.now = NOON + 30 * 24 * HOUR
+    cpu, *_ = await focus("label:cost-center")
+    account = cpu["SubAccountId"], cpu["SubAccountType"], cpu["Tags"]
+    assert account == ("42", "label:cost-center", '{"cost-center": "42"}')
+
+    await add_book(store, "tokens", *PRICES, currency="credits")
+    done = await sluice("report", "cost", "--book", "tokens", "-o", "focus")
+    assert 'spec.currency of PriceBook tokens is "credits"; FOCUS needs' in done.stderr
 
 
 @pytest.mark.usefixtures("used")

@@ -16,7 +16,7 @@ from admission.cli.arguments.connection import ApiConnection, connect, connectio
 from admission.cli.arguments.groups import CommandGroup
 from admission.cli.arguments.times import time_options
 from admission.cli.errors import CommandError
-from admission.cli.output.costs import cost_rows, write_focus
+from admission.cli.output.costs import FOCUS_VERSION, cost_rows, write_focus
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned
 from admission.cli.output.usage_tables import (
@@ -260,7 +260,7 @@ def idle(
     type=click.Choice(["table", "csv", "focus", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="Output format; focus: CSV with the columns of FOCUS 1.2, for FinOps tools.",
+    help=f"Output format; focus: CSV with the columns of FOCUS {FOCUS_VERSION}, for FinOps tools.",
 )
 @connection_options
 def cost(
