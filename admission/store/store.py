@@ -44,7 +44,7 @@ from admission.store.workloads.orders import Orders
 from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
 from admission.store.workloads.queries import WorkloadQueries
-from admission.store.workloads.waits import ObjectiveOutcomes, outcomes
+from admission.store.workloads.waits import ObjectiveOutcomes, Wish, outcomes, wishes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -232,7 +232,13 @@ class Store:
         """Return nominal quotas over time until `end` (see `ledger.quota_history`)."""
         return await quota_history(self._database, end=end, local_queues=local_queues)
 
-    async def outcomes(self, objectives: Mapping[str, Objective], bounds: Sequence[float]) -> ObjectiveOutcomes:
+    async def wishes(self) -> dict[str, list[Wish]]:
+        """Return the objectives that ClusterQueues ever had (see `workloads.waits`)."""
+        return await wishes(self._database)
+
+    async def outcomes(
+        self, objectives: Mapping[tuple[str, int], Objective], bounds: Sequence[float]
+    ) -> ObjectiveOutcomes:
         """Return how objectives of ClusterQueues were met between consecutive `bounds` (see `workloads.waits`)."""
         async with self.reports.turn:
             return await outcomes(self._database, objectives, bounds, now=self._clock())

@@ -54,6 +54,28 @@ async def test_weeks_of_a_queue_with_an_objective_are_reported(api: Client, stor
     assert (await api.get(f"{REPORT}?clusterqueue=two")).body["items"] == []
 
 
+async def test_week_is_judged_by_the_objective_that_held_at_its_end(api: Client, store: Store, clock: Clock) -> None:
+    def wished(**objective: object) -> dict[str, object]:
+        return cluster_queue("one", objective=objective) if objective else cluster_queue("one")
+
+    async def wishes(weeks: int = 4) -> list[tuple[str, float, str, int]]:
+        found = (await api.get(f"{REPORT}?weeks={weeks}")).body["items"]
+        return [(each["week"], each["wishedSeconds"], each["wishedSince"], each["met"]) for each in found]
+
+    await submitted(store, job("slow", state=State.ADMITTED, admitted_at=NOW, age=2 * 3600))  # in W24
+    for monday, objective in ((9, {"wait": "1h"}), (11, {"wait": "3h"}), (16, {"wait": "1h"}), (24, {})):
+        clock.now = datetime(2025, 6, monday, tzinfo=UTC).timestamp()
+        assert (await api.put("clusterqueues/one", wished(**objective))).status == 200
+        if monday == 16:  # by which the objective becomes the present one
+            expected = [
+                ("2025-W25", 3600, "2025-06-16T00:00:00Z", 0),
+                ("2025-W24", 10800, "2025-06-11T00:00:00Z", 1),
+                ("2025-W23", 3600, "2025-06-09T00:00:00Z", 0),  # set later
+            ]
+            assert await wishes(3) == expected
+    assert await wishes() == expected  # and W26, at whose end it has none
+
+
 async def test_weeks_begin_on_monday_at_midnight_also_where_clocks_change(api: Client, clock: Clock) -> None:
     assert (await api.put("clusterqueues/one", cluster_queue("one", objective={"wait": "2h"}))).status == 200
     clock.now = datetime(2026, 4, 1, tzinfo=UTC).timestamp()  # on 29 March clocks were put forward

@@ -9,7 +9,7 @@ from admission.model.queues import ClusterQueue, Objective
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
-from admission.store.workloads.waits import ObjectiveOutcome, Obstacle, objectives_of
+from admission.store.workloads.waits import ObjectiveOutcome, Obstacle, Wish, objectives_of, wish_of
 
 if TYPE_CHECKING:
     from admission.store.store import Store
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 NOW = 1_750_000_000.0
 HOUR = 3600.0
 HOLDS = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
-OBJECTIVE = {"cq": Objective(percentile=50, wait="1h")}
+WISHED = Objective(percentile=50, wait="1h")
+OBJECTIVE = {("cq", 0): WISHED, ("cq", 1): WISHED}
 
 
 async def submit(
@@ -85,13 +86,28 @@ async def test_reasons_after_the_first_admission_and_clocks_that_were_set_back_c
     ]
 
 
-def test_only_queues_with_an_objective_have_one():
-    def queue(name: str, **spec: object) -> ClusterQueue:
-        head = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}}
-        found = parse_manifest({**head, "spec": spec})
-        assert isinstance(found, ClusterQueue)
-        return found
+def cluster_queue(name: str, **spec: object) -> ClusterQueue:
+    head = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}}
+    found = parse_manifest({**head, "spec": spec})
+    assert isinstance(found, ClusterQueue)
+    return found
 
-    assert objectives_of([queue("a"), queue("b", objective={"wait": "2h"})]) == {
-        "b": Objective(percentile=90, wait="2h")
-    }
+
+async def test_objectives_are_known_from_all_that_was_ever_written(store: Store, clock: Clock):
+    author = Author("ada")
+    await store.queues.create(cluster_queue("never"), author=author)
+    for at, hours in enumerate((0, 1, 1, 2)):
+        clock.now = NOW + at
+        spec = {"objective": {"wait": f"{hours}h"}} if hours else {}
+        await (store.queues.replace if at else store.queues.create)(cluster_queue("cq", **spec), author=author)
+    clock.now = NOW - 1  # set back
+    await store.queues.delete(ClusterQueue.kind, "cq", author=author)
+    one, two = (Objective(wait=f"{hours}h") for hours in (1, 2))
+    found = await store.wishes()
+    assert found == {"cq": [Wish(NOW + 1, one), Wish(NOW + 3, two), Wish(NOW + 3, None)]}
+    assert [wish_of(found["cq"], NOW + end) for end in (0, 2, 3, 4)] == [(NOW + 1, one)] * 3 + [None]
+
+
+def test_only_queues_with_an_objective_have_one():
+    queues = cluster_queue("a"), cluster_queue("b", objective={"wait": "2h"})
+    assert objectives_of(queues) == {"b": Objective(percentile=90, wait="2h")}

@@ -796,6 +796,9 @@ class ObjectiveWeek(Model):
     """The first instant behind it; of the present week: now."""
     partial: bool
     """Whether the week is not over, or the database has not all of it any more."""
+    wished_since: Time
+    """Since when the ClusterQueue has the objective by which the week is judged: that which it had at the end of the
+    week, or, if it had none yet, its first one."""
     percentile: int
     """The objective: how many of a hundred workloads are to start in time ..."""
     wished_seconds: float

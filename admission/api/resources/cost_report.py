@@ -103,7 +103,7 @@ class CostReports:
         now = self._store.reports.now()
         waits: Document = {}
         for percentile in (50, 90):
-            asked = {cluster_queue: Objective(percentile=percentile, wait="1s")}
+            asked = {(cluster_queue, 0): Objective(percentile=percentile, wait="1s")}
             outcomes = await self._store.outcomes(asked, (now - _RECENT_SECONDS, now))
             for outcome in outcomes.found.values():
                 waits[f"p{percentile}"] = round(outcome.wait, 3)

@@ -1,4 +1,7 @@
-"""The report `reports/objectives`: how the wished waits of ClusterQueues were met by week, and what was in the way."""
+"""The report `reports/objectives`: how the wished waits of ClusterQueues were met by week, and what was in the way.
+
+A week is judged by the objective that the ClusterQueue had at its end, or, if it had none yet, by its first one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, OBJECTIVE_REPORT
 from admission.api.resources.report_times import format_time
 from admission.model.durations import parse_duration
-from admission.model.queues import ClusterQueue
-from admission.store.workloads.waits import ObjectiveOutcome, objectives_of
+from admission.store.workloads.waits import ObjectiveOutcome, wish_of
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -39,23 +41,28 @@ class ObjectiveReports:
         zone = time_zone(request.query.get("timezone", ""))
         weeks, now = _weeks(request.query.get("weeks", "")), self._store.reports.now()
         only = set(request.query.getall("clusterqueue", []))
-        queues = [one for one in await self._store.queues.list(ClusterQueue.kind) if isinstance(one, ClusterQueue)]
-        objectives = {name: one for name, one in objectives_of(queues).items() if not only or name in only}
         names, bounds = _bounds(now, weeks, zone)
+        wishes = {
+            (name, part): wish
+            for name, steps in (await self._store.wishes()).items()
+            for part in range(weeks)
+            if (not only or name in only) and (wish := wish_of(steps, bounds[part + 1])) is not None
+        }
         items = []
-        if objectives:
-            outcomes = await self._store.outcomes(objectives, bounds)
-            for name, objective in sorted(objectives.items()):
-                for part in reversed(range(weeks)):
-                    start, end = bounds[part], min(bounds[part + 1], now)
-                    head = {
-                        "clusterQueue": name,
-                        "week": names[part],
-                        "from": format_time(start),
-                        "to": format_time(end),
-                        "partial": end < bounds[part + 1] or start < outcomes.kept_since,
-                    }
-                    items.append(head | _item(objective, outcomes.found.get((name, part), _NONE)))
+        if wishes:
+            outcomes = await self._store.outcomes({of: objective for of, (_, objective) in wishes.items()}, bounds)
+            for name, part in sorted(wishes, key=lambda of: (of[0], -of[1])):
+                since, objective = wishes[name, part]
+                start, end = bounds[part], min(bounds[part + 1], now)
+                head = {
+                    "clusterQueue": name,
+                    "week": names[part],
+                    "from": format_time(start),
+                    "to": format_time(end),
+                    "partial": end < bounds[part + 1] or start < outcomes.kept_since,
+                    "wishedSince": format_time(since),
+                }
+                items.append(head | _item(objective, outcomes.found.get((name, part), _NONE)))
         kind = {"kind": OBJECTIVE_REPORT, "apiVersion": API_VERSION, "metadata": {}}
         return reply({**kind, "timezone": str(zone), "items": items})
 

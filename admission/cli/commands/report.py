@@ -403,7 +403,8 @@ def objectives(
 
     A ClusterQueue has a wished wait by spec.objective. WITHIN is the wait within which
     the wished share of workloads started; IN THE WAY are the reasons for which those
-    waited that started too late, with their shares of that time.
+    waited that started too late, with their shares of that time. A week is judged by the
+    objective that it had at its end, or by the first one, if none was set until then.
 
     \b
     Examples:
@@ -424,8 +425,8 @@ def objectives(
         return
     if output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        columns = ("clusterQueue", "week", "from", "to", "partial", "percentile", "wishedSeconds", "workloads", "met",
-                   "waiting", "waitSeconds", "isMet")  # fmt: skip
+        columns = ("clusterQueue", "week", "from", "to", "partial", "wishedSince", "percentile", "wishedSeconds",
+                   "workloads", "met", "waiting", "waitSeconds", "isMet")  # fmt: skip
         reasons = sorted({each["reason"] for item in document["items"] for each in item["obstacles"]})
         writer.writerow([*columns, *(f"{reason} seconds" for reason in reasons)])
         for item in document["items"]:
@@ -441,7 +442,8 @@ def objectives(
         (
             item["clusterQueue"],
             item["week"] + ("*" if item["partial"] else ""),
-            f"{item['percentile']} % in {spoken(item['wishedSeconds'])}",
+            f"{item['percentile']} % in {spoken(item['wishedSeconds'])}"
+            + (" (set later)" if item["wishedSince"] > item["to"] else ""),
             f"{item['workloads']:,}",
             f"{100 * item['met'] / item['workloads']:.1f} %" if item["workloads"] else "-",
             spoken(item["waitSeconds"]) if item["workloads"] else "-",

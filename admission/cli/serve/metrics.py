@@ -222,7 +222,8 @@ class _OfObjectives:
                 return []
             now = store.now()
             # clocks differ: what was created in the near future counts, too
-            outcomes = await store.outcomes(objectives, (now - _OBJECTIVE_SECONDS, now + _OBJECTIVES_EVERY))
+            by_time = {(name, 0): one for name, one in objectives.items()}
+            outcomes = await store.outcomes(by_time, (now - _OBJECTIVE_SECONDS, now + _OBJECTIVES_EVERY))
         except StoreError:
             return []
         wished = (((name,), one.percentile / 100) for name, one in objectives.items())

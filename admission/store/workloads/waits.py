@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sqlalchemy import and_, func, literal, select
 
 from admission.model.durations import parse_duration
-from admission.model.queues import ClusterQueue, LocalQueue
+from admission.model.queues import ClusterQueue, LocalQueue, Objective
 from admission.store.database.dialects import in_list
 from admission.store.database.instant import Instant
-from admission.store.database.tables import admissions, head, queue_objects, transitions, workloads
+from admission.store.database.tables import (
+    admissions,
+    head,
+    queue_object_versions,
+    queue_objects,
+    transitions,
+    workloads,
+)
 from admission.store.records import State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from admission.model.queues import Objective
     from admission.store.database.connection import Database
 
 _UIDS: Final = 500
@@ -86,24 +92,24 @@ class ObjectiveOutcomes:
 
 
 async def outcomes(
-    database: Database, objectives: Mapping[str, Objective], bounds: Sequence[float], *, now: float
+    database: Database, objectives: Mapping[tuple[str, int], Objective], bounds: Sequence[float], *, now: float
 ) -> ObjectiveOutcomes:
-    """Return how each objective was met by what arrived between consecutive `bounds` (Unix times, s).
+    """Return how objectives were met by what arrived between consecutive `bounds` (Unix times, s).
 
-    `objectives`: by ClusterQueue. `now`: until when what waits has waited.
+    `objectives`: by ClusterQueue and index of the time. `now`: until when what waits has waited.
     """
-    found, kept_since = await _waits(database, objectives, start=bounds[0], end=bounds[-1], now=now)
-    wished = {name: parse_duration(one.wait) for name, one in objectives.items()}
+    names = {name for name, _ in objectives}
+    found, kept_since = await _waits(database, names, start=bounds[0], end=bounds[-1], now=now)
+    wished = {of: parse_duration(one.wait) for of, one in objectives.items()}
     groups: defaultdict[tuple[str, int], list[Wait]] = defaultdict(list)
     for wait in found:
-        if wait.started or wait.until - wait.arrived > wished[wait.cluster_queue]:
-            part = next(index for index, end in enumerate(bounds[1:]) if wait.arrived < end)
-            groups[wait.cluster_queue, part].append(wait)
-    missed = [each for waits in groups.values() for each in waits if not _meets(each, wished[each.cluster_queue])]
+        of = wait.cluster_queue, next(index for index, end in enumerate(bounds[1:]) if wait.arrived < end)
+        if of in wished and (wait.started or wait.until - wait.arrived > wished[of]):
+            groups[of].append(wait)
+    missed = [each for of, waits in groups.items() for each in waits if not _meets(each, wished[of])]
     reasons = await _reasons(database, missed)
     return ObjectiveOutcomes(
-        kept_since,
-        {of: _outcome(waits, objectives[of[0]], wished[of[0]], reasons) for of, waits in sorted(groups.items())},
+        kept_since, {of: _outcome(waits, objectives[of], wished[of], reasons) for of, waits in sorted(groups.items())}
     )
 
 
@@ -199,6 +205,42 @@ def _spent(wait: Wait, steps: Iterable[tuple[float, str]]) -> dict[str, float]:
         sums[reason] += at - since
         since, reason = at, following
     return {name: seconds for name, seconds in sums.items() if seconds > 0}
+
+
+class Wish(NamedTuple):
+    """The objective that a ClusterQueue had from a time on."""
+
+    since: float
+    """Unix time (s)."""
+    objective: Objective | None
+    """None: it had none any more."""
+
+
+async def wishes(database: Database) -> dict[str, list[Wish]]:
+    """Return the objectives that each ClusterQueue ever had, the oldest first; of those that had one."""
+    columns = queue_object_versions.c
+    objective = columns.content[("spec", "objective")]
+    statement = select(columns.name, columns.operation, columns.at, objective).where(columns.kind == ClusterQueue.kind)
+    async with database.read() as connection:
+        rows = (await connection.execute(statement.order_by(columns.id))).all()
+    found: defaultdict[str, list[Wish]] = defaultdict(list)
+    for name, operation, at, content in rows:
+        held = None if operation == "delete" or content is None else Objective.model_validate(content)
+        steps = found[name] if held is not None else found.get(name, [])
+        if held != (steps[-1].objective if steps else None):
+            # The order is that of the writes, because the clocks of replicas may differ.
+            steps.append(Wish(max(at, steps[-1].since) if steps else at, held))
+    return dict(found)
+
+
+def wish_of(steps: Sequence[Wish], end: float) -> tuple[float, Objective] | None:
+    """Return the objective that held before `end`, or that which was the first one, if it was set later, and its begin.
+
+    None: there was none any more. `steps` of `wishes`.
+    """
+    before = [step for step in steps if step.since < end]
+    since, objective = before[-1] if before else steps[0]
+    return None if objective is None else (since, objective)
 
 
 def objectives_of(queues: Iterable[ClusterQueue]) -> dict[str, Objective]:
