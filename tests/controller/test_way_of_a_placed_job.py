@@ -292,6 +292,37 @@ async def test_a_pod_left_on_a_node_that_comes_back_takes_its_room_until_it_is_g
     await world.job("second", runs)
 
 
+async def test_a_pod_that_may_have_been_sent_to_a_node_takes_its_room_until_that_is_known(world):
+    await racks(world, 3, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    ungating = {"user": "sluice", "verb": "patch", "resource": "pods"}
+    world.sandbox.faults.install({"rules": [{"match": ungating, "do": "delay", "seconds": 600}]})
+
+    async def nodes() -> set[str]:
+        (assignment,) = (await world.record("first", "admitted")).admission.pod_sets
+        return {values[-1] for values, _ in assignment.topology.domains}
+
+    async def sent() -> bool:
+        (rule,) = world.sandbox.faults.describe()["rules"]
+        return rule["struck"] == 2
+
+    async def replaced() -> bool:
+        return node not in await nodes()
+
+    await world.submit(placed_job("first", 2, cpu="3"))
+    await world.eventually(sent)
+    node = min(await nodes())
+    await world.user.delete("nodes", "", node)
+    await world.eventually(replaced)
+    await world.user.create("nodes", "", gpu_node(node, "a1"))
+    await world.submit(placed_job("second", 1, cpu="3"))
+    await world.record("second", "pending", reason="WaitingForQuota")
+    world.sandbox.faults.remove()
+    await world.job("second", runs)
+    await world.job("first", runs)
+
+
 @pytest.mark.costly
 async def test_a_deleted_node_is_replaced_and_several_at_once_end_the_admission(world):
     await racks(world, 4, "a1")

@@ -5,8 +5,8 @@ a node that is gone, or has no condition Ready, has failed at once; one that is 
 do not tolerate without limit, when no pod of the workload is left on it. The engine then looks for another node. If two
 have failed, the workload is evicted.
 
-A pod that is left on a node where its workload has no place any more counts there as a pod of others until it is gone:
-the node may come back, and be given to another workload. Kueue does not count it.
+A pod that is left on a node where its workload has no place any more, or may have been sent there, counts there as a pod
+of others until it is gone: the node may come back, and be given to another workload. Kueue does not count it.
 """
 
 from __future__ import annotations
@@ -83,17 +83,19 @@ class FailedNodes:
                 self._left[uid] = dict.fromkeys(pods)
 
     def _without_place(self, tracked: Tracked) -> dict[str, PodBound]:
-        """Return by uid the pods of a workload that are on nodes where it has no place."""
+        """Return by uid the pods of a workload that are on nodes where it has no place, or may be sent there."""
         placed = {each.name for each in _placed(tracked)}
         if not placed:
             return {}
         workload, engine, view = tracked.record.workload, self._reconciler.state.engine, self._view
         requests = {each.name: each.beside_devices for each in workload.pod_sets if each.name in placed}
-        return {
-            pod.uid: PodBound(pod.uid, pod.node, requests[pod.pod_set])
-            for pod in view.pods_of(workload)
-            if pod.node and pod.pod_set in requests and tracked.uid not in engine.placed_on(view.hostname(pod))
-        }
+        found = {}
+        for pod in view.pods_of(workload):
+            name = view.hostname(pod) if pod.pod_set in requests else ""
+            if name and tracked.uid not in engine.placed_on(name):
+                node = pod.node or (view.hosts[name].name if name in view.hosts else name)
+                found[pod.uid] = PodBound(pod.uid, node, requests[pod.pod_set])
+        return found
 
     def _judge(self, tracked: Tracked, names: Iterable[str]) -> None:
         """Judge these nodes for a workload. One on which it has no place has failed for a pod that is sent there."""

@@ -54,6 +54,8 @@ class NodesAndPods:
         """By the label of the hostname, which assignments name: it may differ from the node's name."""
         self.pods: dict[str, SeenPod] = {}
         """By uid."""
+        self.sent: dict[str, tuple[SeenPod, dict[str, str]]] = {}
+        """Pods that are sent node selectors of domains, with these, by uid, until the outcome is known."""
         self._of: dict[str, dict[str, SeenPod]] = {}
         """The pods of each placed workload by their uids, by its uid, in the order in which they were seen first."""
 
@@ -131,10 +133,12 @@ class NodesAndPods:
         return message
 
     def hostname(self, pod: SeenPod) -> str:
-        """Return the hostname of the node that a pod is on or sent to; "" if it is sent to none."""
+        """Return the hostname of the node that a pod is on, sent to, or perhaps sent to; "" if there is none."""
         if pod.node:
             return self.nodes[pod.node].hostname if pod.node in self.nodes else pod.node
-        return "" if pod.placed is None or pod.placed.gated else pod.placed.selector.get(HOSTNAME, "")
+        if pod.placed is not None and not pod.placed.gated:
+            return pod.placed.selector.get(HOSTNAME, "")
+        return self.sent[pod.uid][1].get(HOSTNAME, "") if pod.uid in self.sent else ""
 
     def _forget(self, name: str) -> str:
         """Forget a node; return its hostname."""

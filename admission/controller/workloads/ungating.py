@@ -80,8 +80,6 @@ class Ungating:
         """Uids of workloads of which a pod may have to be ungated."""
         self._rests: dict[str, float] = {}
         """Until when a workload rests (monotonic clock, s), by uid."""
-        self._sent: dict[str, tuple[SeenPod, dict[str, str]]] = {}
-        """Pods that were sent node selectors of domains, with these, by uid, until the outcome is known."""
         self._failures: Counter[str] = Counter()
         """Failed attempts to ungate a pod since the last one that succeeded, by its uid."""
 
@@ -111,7 +109,7 @@ class Ungating:
         admission = tracked.record.admission
         assert admission is not None, tracked
         pods = [pod for pod in self._view.pods_of(tracked.record.workload) if pod.pod_set]
-        if not any(pod.placed is not None and pod.placed.gated and pod.uid not in self._sent for pod in pods):
+        if not any(pod.placed is not None and pod.placed.gated and pod.uid not in self._view.sent for pod in pods):
             return
         leaders = self._leaders(tracked)
         for assignment in admission.pod_sets:
@@ -169,13 +167,13 @@ class Ungating:
             failed = {name for name in names if (node := self._view.hosts.get(name)) is None or not node.ready}
         found = ranks.domains_of(assignment.topology, now, rule, leaders=leaders, excluded=failed)
         for pod in pods:
-            if pod.uid in found and pod.uid not in self._sent:
+            if pod.uid in found and pod.uid not in self._view.sent:
                 yield pod, dict(zip(assignment.topology.levels, found[pod.uid], strict=True))
 
     def _as_sent(self, pod: SeenPod) -> ranks.PlacedPod:
         """Return the pod as it is if what was sent has taken effect."""
         assert pod.placed is not None, pod
-        sent = self._sent.get(pod.uid)
+        sent = self._view.sent.get(pod.uid)
         if sent is None or not pod.placed.gated:
             return pod.placed
         own = pod.placed
@@ -183,14 +181,14 @@ class Ungating:
         return ranks.PlacedPod(own.uid, own.labels, gated=False, selector=selector, offset=own.offset)
 
     def _send(self, pod: SeenPod, selector: dict[str, str]) -> None:
-        self._sent[pod.uid] = pod, selector
+        self._view.sent[pod.uid] = pod, selector
         namespace, _, name = pod.key.partition("/")
         target = ObjectReference("v1", "Pod", name, pod.uid, namespace)
         self._sender.send(Step.WAIT, Write(target, ungate_patch(pod, selector)))
 
     def answered(self, message: StepDone) -> bool:
         """Process the response to a request about a pod; return False if it is none that was ungated here."""
-        sent, result = self._sent.get(message.uid), message.result
+        sent, result = self._view.sent.get(message.uid), message.result
         if sent is None:
             return False
         pod = sent[0]
@@ -211,7 +209,7 @@ class Ungating:
 
     def _settled(self, pod: SeenPod, obj: Object | None) -> None:
         """Note a pod as it is now; None: it does not exist any more."""
-        self._sent.pop(pod.uid, None)
+        self._view.sent.pop(pod.uid, None)
         if obj is None or obj["metadata"]["uid"] != pod.uid:
             self._view.pod_gone(pod.uid)
         else:
