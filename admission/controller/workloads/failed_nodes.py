@@ -5,8 +5,8 @@ a node that is gone, or has no condition Ready, has failed at once; one that is 
 do not tolerate without limit, when no pod of the workload is left on it. The engine then looks for another node. If two
 have failed, the workload is evicted.
 
-A pod that is left on a node where its workload has no place any more, or may have been sent there, counts there as a pod
-of others until it is gone: the node may come back, and be given to another workload. Kueue does not count it.
+A pod that is left on a node where its workload has no place any more, or may have been sent there, counts there as a
+pod of others until it is gone: the node may come back, and be given to another workload. Kueue does not count it.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class Ungating:
         self._sender = sender
         self._due: dict[str, None] = {}
         """Uids of workloads of which a pod may have to be ungated."""
-        self._rests: dict[str, float] = {}
-        """Until when a workload rests (monotonic clock, s), by uid."""
+        self._rests: set[str] = set()
+        """Uids of workloads that rest, each until a timer of its own ends that."""
         self._failures: Counter[str] = Counter()
         """Failed attempts to ungate a pod since the last one that succeeded, by its uid."""
 
@@ -91,19 +91,22 @@ class Ungating:
         """After a commit: ungate the pods that have a domain."""
         due, self._due = self._due, {}
         for uid in due:
-            began = time.monotonic()
-            if self._rests.get(uid, 0.0) > began:
+            if uid in self._rests:
                 self._due[uid] = None
                 continue
-            self._rests.pop(uid, None)
+            began = time.monotonic()
             tracked = self._registry.get(uid)
             if tracked is not None and (_is_running(tracked) or _is_left(tracked)):
                 with self._isolated(uid):
                     self._ungate(tracked)
                     self._free(tracked)
                 if (spent := time.monotonic() - began) > LONG:
-                    self._rests[uid] = began + RESTS * spent
-                    asyncio.get_running_loop().call_later(RESTS * spent, self._wake)
+                    self._rests.add(uid)
+                    asyncio.get_running_loop().call_later(RESTS * spent, self._rested, uid)
+
+    def _rested(self, uid: str) -> None:
+        self._rests.discard(uid)
+        self._wake()
 
     def _ungate(self, tracked: Tracked) -> None:
         admission = tracked.record.admission
