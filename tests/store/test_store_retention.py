@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pytest
 from sqlalchemy import select, update
@@ -73,6 +74,10 @@ async def test_usage_reports_are_unchanged_after_pruning(store: Store, clock: Cl
     left = await counts(store)
     assert left["workloads"] == left["admissions"] == 52 - pruned
     assert [await reported(store, ["user"], *span) for span in asked] == before
+    # Days that begin at half an hour of UTC: nothing is lost or doubled where an hour can no longer be divided.
+    by_day = await store.reports.usage(["user"], start=0.0, end=EVER, period="day", zone=ZoneInfo("Asia/Kolkata"))
+    total = sum(map(sum, before[0].values()))
+    assert sum(row.amount_seconds for row in by_day.rows) == pytest.approx(total)
 
 
 async def test_report_times_are_extended_to_full_hours_where_rows_were_pruned(store: Store, clock: Clock):

@@ -73,20 +73,15 @@ def report_times(query: Mapping[str, str], now: float) -> ReportTimes:
 
 
 def checked_period(period: str, times: ReportTimes, now: float, *, quota: bool) -> str:
-    """Return a period of PERIODS, or empty. Raises BadRequest, also if roll-ups cannot be divided into such periods."""
+    """Return a period of PERIODS, or empty. Raises BadRequest, also if they are too many."""
     if period and period not in PERIODS:
         raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
     if not period or (times.zone is UTC and not quota):
         return period
     end, most = min(times.end, now), _MOST_PERIODS_WITH_QUOTA if quota else _MOST_INTERVALS
-    for number, at in enumerate(period_ends(times.start, end, period, times.zone)):
+    for number, _ in enumerate(period_ends(times.start, end, period, times.zone)):
         if number >= most:
             raise BadRequest(f"period: more than {most} of them; give a later `from`")
-        if at % HOUR and at < end:
-            raise BadRequest(
-                f"period: a {period} of {times.zone} does not begin at a full hour of UTC; give one `month` at a time, "
-                "or `timezone` UTC"
-            )
     return period
 
 

@@ -129,9 +129,10 @@ class Reports:
 
         With `usage_rows.LEVEL` and a node label instead of one of them, by the domains of a level of topologies.
 
-        `period` (of PERIODS) groups by time, too; in a `zone` other than UTC, periods have to begin at full hours (of
-        UTC), as roll-ups do. `where` filters: for columns of FILTERS, the accepted values. `user`:
-        who requests it. Raises TooManyReports (see `ledger_sums`).
+        `period` (of PERIODS) groups by time, too. Where periods of a `zone` begin within an hour of UTC, that hour is
+        divided by the ledger's rows, or counts for the period in which it began if retention has deleted them. `where`
+        filters: for columns of FILTERS, the accepted values. `user`: who requests it. Raises TooManyReports (see
+        `ledger_sums`).
         """
         columns, where = columns_of(by), where or {}
         while True:
@@ -145,7 +146,8 @@ class Reports:
                 break
         for one in read:
             await asyncio.to_thread(sums.add_accounts, one.accounts)
-        ends = read[-1].end if read else ends
+        if parts and parts[-1][1] is None:
+            ends = read[-1].end
         return UsageReport(begins, max(begins, ends), tuple(row for row in sums.rows() if row.amount_seconds))
 
     async def _add_rollups(
@@ -166,10 +168,16 @@ class Reports:
             if (rounded := _hours_only(end, pruned_to, math.ceil)) != end:
                 until = end = rounded
             first, last = math.ceil(start / HOUR) * HOUR, min(hour_of(end), rolled_up_to or 0.0)
+            divided: list[tuple[float, float | None]] = []
             for name, begins, ends in sums.spans(first, last):
-                for times, *part in _summed_up(begins, ends):
+                next_hour, full_hours = math.ceil(ends / HOUR) * HOUR, math.floor(ends / HOUR) * HOUR
+                if ends < (pruned_to or 0.0):
+                    full_hours = next_hour
+                elif full_hours < ends:
+                    divided.append((full_hours, next_hour))
+                for times, *part in _summed_up(math.ceil(begins / HOUR) * HOUR, full_hours):
                     await sums.add_rollups(connection, times, *part, period=name)
-        parts = [(start, first), (last, until)] if first < last else [(start, until)]
+        parts = [(start, first), *divided, (last, until)] if first < last else [(start, until)]
         return pruned_to, start, end, [(at, to) for at, to in parts if at < (end if to is None else to)]
 
     async def violations(self, *, since: float = 0.0) -> tuple[Violation, ...]:
