@@ -32,7 +32,7 @@ from admission.engine.events import (
 )
 from admission.engine.explain import Explanation, Holder
 from admission.engine.lacks import Lack, needed_now, raises_for
-from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
+from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, RecentUsage, SharerUsed
 from admission.engine.policies.budgets import BudgetAccounts, Budgets, BudgetsSpent
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.policies.dependencies import Dependencies
@@ -62,7 +62,6 @@ __all__ = [
     "KeptQuota",
     "Lack",
     "ListedWorkload",
-    "LocalQueueUsed",
     "NamespaceChanged",
     "NodeChanged",
     "NodeDeleted",
@@ -81,6 +80,7 @@ __all__ = [
     "RecentUsage",
     "Refusal",
     "Reservations",
+    "SharerUsed",
     "TopologyRules",
     "Transformation",
     "UserLimits",

@@ -9,8 +9,8 @@ import pytest
 from admission.engine import (
     AdmissionFairSharing,
     Engine,
-    LocalQueueUsed,
     Policy,
+    SharerUsed,
     WorkloadAdmitted,
     WorkloadEvicted,
     WorkloadPending,
@@ -198,7 +198,7 @@ def test_usage_selects_targets_only_if_enabled_in_policy_and_cluster_queue(polic
         *(local_queue(name, to="cq") for name in "ab"),
         engine=Engine(policy),
     )
-    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "a"), {"cpu": 9.0}, world.now), now=world.now)
     for name in "ab":
         world.now += 1
         world.submit(workload(f"of-{name}", name))
@@ -216,6 +216,6 @@ def test_local_queue_without_a_weight_has_weight_one(used, first):
         engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=60.0),))),
     )
     for name, cpu in (("plain", used), ("weighed", 2.0)):
-        world.engine.observe(LocalQueueUsed("ns", name, {"cpu": cpu}, world.now), now=world.now)
+        world.engine.observe(SharerUsed(("ns", name), {"cpu": cpu}, world.now), now=world.now)
         world.submit(workload(f"of-{name}", name))
     assert world.admitted() == [f"of-{first}"]

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from admission.engine import (
     AdmissionFairSharing,
     Engine,
-    LocalQueueUsed,
     Policy,
+    SharerUsed,
     WorkloadAdmitted,
     WorkloadEvicted,
     WorkloadGone,
@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
         self._tell_objects(world)
         engine = world.engine
         for (namespace, name), used in consumption(self.worlds[0].engine).items():
-            engine.observe(LocalQueueUsed(namespace, name, used.consumed, used.updated, used.penalties), now=self.now)
+            engine.observe(SharerUsed((namespace, name), used.consumed, used.updated, used.penalties), now=self.now)
         for uid, told in self.running.items():
             engine.observe(replace(told, evicting=uid in self.evicting), now=self.now)
         for event in self.waiting.values():

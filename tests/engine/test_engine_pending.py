@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, NamespaceChanged, Policy, WorkloadPending
+from admission.engine import AdmissionFairSharing, Engine, NamespaceChanged, Policy, SharerUsed, WorkloadPending
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
 BY_USAGE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
@@ -43,7 +43,7 @@ def test_usage_orders_workloads_only_while_enabled_in_the_cluster_queue():
     config = AdmissionFairSharing(half_life=60.0)
     local_queues = [local_queue(name, to="cq") for name in "ab"]
     world = World(cluster_queue("cq", 1), *local_queues, engine=Engine(Policy(policies=(config,))))
-    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "a"), {"cpu": 9.0}, world.now), now=world.now)
     world.submit(*(workload(f"{name}{at}", name, created=at) for at in (1, 2, 3) for name in "ab"))
     late = workload("b0", "b", created=0)
     world.engine.observe(WorkloadPending(late, not_before=world.now + 50), now=world.now)

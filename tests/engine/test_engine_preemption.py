@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.engine import AdmissionFairSharing, Engine, LocalQueueUsed, Policy, WorkloadEvicted
+from admission.engine import AdmissionFairSharing, Engine, Policy, SharerUsed, WorkloadEvicted
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, workload
 
 
@@ -51,7 +51,7 @@ def test_workloads_of_the_local_queue_with_more_usage_are_preempted_first(fair_s
         *(local_queue(name, to="cq") for name in "ab"),
         engine=Engine(Policy(fair_sharing=fair_sharing, policies=(config,))),
     )
-    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "a"), {"cpu": 9.0}, world.now), now=world.now)
     for name in "ab":
         world.now += 1
         world.submit(workload(f"of-{name}", name))
@@ -344,7 +344,7 @@ def test_usage_of_local_queues_is_not_compared_between_cluster_queues(order):
         *map(local_queue, "abc"),
         engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=60.0),))),
     )
-    world.engine.observe(LocalQueueUsed("ns", order[0], {"cpu": 9.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", order[0]), {"cpu": 9.0}, world.now), now=world.now)
     for name in order:
         world.now += 1
         world.submit(workload(f"of-{name}", name))

@@ -9,10 +9,10 @@ import pytest
 from admission.engine import (
     AdmissionFairSharing,
     Engine,
-    LocalQueueUsed,
     NamespaceChanged,
     Policy,
     QueueObjectDeleted,
+    SharerUsed,
     WorkloadAdmitted,
     WorkloadEvicted,
     WorkloadGone,
@@ -132,7 +132,7 @@ def test_usage_is_recorded_also_if_disabled_in_the_cluster_queue():
         engine=Engine(Policy(policies=(AdmissionFairSharing(half_life=10.0),))),
     )
     penalties = {"before": {"cpu": 0.5}}
-    world.engine.observe(LocalQueueUsed("ns", "cq", {"cpu": 1.0}, world.now, penalties), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "cq"), {"cpu": 1.0}, world.now, penalties), now=world.now)
     world.submit(workload("a", "cq", 2))
     assert world.admitted() == ["a"]
     used = consumption(world.engine)["ns", "cq"]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from admission.engine import (
     AdmissionFairSharing,
     Engine,
-    LocalQueueUsed,
     PastAdmission,
     Policy,
+    SharerUsed,
     WorkloadAdmitted,
     WorkloadPending,
 )
@@ -90,7 +90,7 @@ def test_order_follows_when_users_are_compared_instead_of_local_queues():
 
 def test_usage_decays_with_the_half_life():
     world = new_world(half_life=10.0)
-    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "a"), {"cpu": 8.0}, world.now), now=world.now)
     world.now += 20
     world.engine.settle(world.now)
     assert consumption(world.engine)["ns", "a"].consumed == {"cpu": pytest.approx(2.0)}
@@ -98,7 +98,7 @@ def test_usage_decays_with_the_half_life():
 
 def test_reading_usages_does_not_change_stored_averages():
     world = new_world(half_life=60.0)
-    world.engine.observe(LocalQueueUsed("ns", "b", {"cpu": 8.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "b"), {"cpu": 8.0}, world.now), now=world.now)
     began = world.now
     world.now += 60
     world.engine.settle(world.now)
@@ -115,7 +115,7 @@ def test_past_and_current_usage_are_loaded_in_either_order_of_events(told_first)
     scout.submit(workload("held", "a", 3))
     (admit,) = scout.engine.settle(0.0).admitted
     events = [
-        LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now - 10),
+        SharerUsed(("ns", "a"), {"cpu": 8.0}, world.now - 10),
         WorkloadAdmitted(admit.workload, admit.admission, at=0.0),
     ]
     for event in events if told_first else reversed(events):
@@ -126,7 +126,7 @@ def test_past_and_current_usage_are_loaded_in_either_order_of_events(told_first)
 
 def test_half_life_of_zero_drops_past_usage_and_has_no_penalty():
     world = new_world(half_life=0.0)
-    world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
+    world.engine.observe(SharerUsed(("ns", "a"), {"cpu": 8.0}, world.now), now=world.now)
     world.submit(workload("held", "a", 3))
     assert world.admitted() == ["held"]
     used = consumption(world.engine)["ns", "a"]
@@ -188,7 +188,7 @@ def amounts_world(**policy: Any) -> World:
 def test_usage_is_weighted_by_resource_and_local_queue(weights, used, first):
     world = amounts_world(resource_weights=weights)
     for name, amounts in used.items():
-        world.engine.observe(LocalQueueUsed("ns", name, amounts, world.now), now=world.now)
+        world.engine.observe(SharerUsed(("ns", name), amounts, world.now), now=world.now)
     # In the reverse order of their names, so that only usage decides.
     world.submit(*(workload(f"of-{name}", name, created=-ord(name)) for name in used))
     assert world.admitted() == [f"of-{first}"]

@@ -10,7 +10,7 @@ import pytest
 from store_examples import admission, admitted, requeued, workload
 
 from admission.engine import AdmissionFairSharing, Policy
-from admission.engine.policies.admission_fair_sharing import LocalQueueUsed, UsageAverages
+from admission.engine.policies.admission_fair_sharing import SharerUsed, UsageAverages
 from admission.model.queues import ClusterQueue
 from admission.store.policy_seeds import policy_seeds
 from admission.store.records import Changes, Resized
@@ -23,7 +23,7 @@ async def used_lately(store, clock, sharing=SHARING, mode="UsageBasedAdmissionFa
     spec = {"admissionScope": {"admissionMode": mode}}
     queue = ClusterQueue.model_validate({"metadata": {"name": "cq"}, "spec": spec})
     events = await policy_seeds(store, Policy(policies=(sharing,)), [queue], now=clock())
-    return {(event.namespace, event.name): event.consumed for event in events if isinstance(event, LocalQueueUsed)}
+    return {event.key: event.consumed for event in events if isinstance(event, SharerUsed)}
 
 
 def penalty_of(share):

@@ -47,32 +47,20 @@ class AdmissionFairSharing:
         return 1.0 - 0.5 ** (elapsed / self.half_life) if self.half_life else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LocalQueueUsed(PolicyEvent):
-    """The recent usage of a LocalQueue at an earlier time, in cores, bytes and devices."""
+UsageKey: TypeAlias = tuple[str, str] | tuple[str, str, str]
+"""A LocalQueue (namespace, name), or a user in a ClusterQueue: ("", ClusterQueue, `person_of` the user)."""
 
-    namespace: str
-    name: str
+
+@dataclass(frozen=True, slots=True)
+class SharerUsed(PolicyEvent):
+    """The recent usage of a LocalQueue or a user at an earlier time, in cores, bytes and devices."""
+
+    key: UsageKey
     consumed: Mapping[str, float]
     at: float
     """Seconds since the epoch."""
     penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Uid of a workload to its entry penalty by resource, of admissions that do not count in `consumed` yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class UserUsed(PolicyEvent):
-    """The recent usage of a user in a ClusterQueue at an earlier time; fields as of `LocalQueueUsed`."""
-
-    cluster_queue: str
-    user: str
-    consumed: Mapping[str, float]
-    at: float
-    penalties: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-_Key: TypeAlias = tuple[str, str] | tuple[str, str, str]
-"""A LocalQueue (namespace, name), or a user: ("", ClusterQueue, `person_of` the user)."""
 
 
 class RecentUsage(AdmissionPolicy):
@@ -102,24 +90,17 @@ class RecentUsage(AdmissionPolicy):
                 self._averages.add_past(key, row, charged=charged, now=self._view.now)
 
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
-        """Set the past usage of a LocalQueue; its current usage is not changed."""
-        if isinstance(event, LocalQueueUsed):
+        """Set the past usage of a LocalQueue or user; its current usage is not changed."""
+        if isinstance(event, SharerUsed):
             before = Consumption(event.at, dict(event.consumed), dict(event.penalties))
-            self._averages.replace_past((event.namespace, event.name), before)
-        elif isinstance(event, UserUsed):
-            before = Consumption(event.at, dict(event.consumed), dict(event.penalties))
-            self._averages.replace_past(("", event.cluster_queue, event.user), before)
+            self._averages.replace_past(event.key, before)
 
     def events(self) -> list[PolicyEvent]:
-        """Return a LocalQueueUsed for each LocalQueue, and a UserUsed for each user in a ClusterQueue."""
-        events: list[PolicyEvent] = []
-        for key, entry in self._averages.entries(self._view.now).items():
-            consumed, at, penalties = dict(entry.consumed), entry.updated, dict(entry.penalties)
-            if len(key) == 2:
-                events.append(LocalQueueUsed(key[0], key[1], consumed, at, penalties))
-            else:
-                events.append(UserUsed(key[1], key[2], consumed, at, penalties))
-        return events
+        """Return a SharerUsed for each LocalQueue, and for each user in a ClusterQueue."""
+        return [
+            SharerUsed(key, dict(entry.consumed), entry.updated, dict(entry.penalties))
+            for key, entry in self._averages.entries(self._view.now).items()
+        ]
 
     def order(self, name: str, queue: ClusterQueueSpec) -> SharerOrder | None:
         """Return the weighted usage of a LocalQueue or user as key, for a ClusterQueue with usage-based admission."""
@@ -189,13 +170,13 @@ class UsageAverages:
     def __init__(self, config: AdmissionFairSharing) -> None:
         self._config = config
         self._penalty = config.alpha(config.sampling_interval)
-        self._entries: dict[_Key, Consumption] = {}
+        self._entries: dict[UsageKey, Consumption] = {}
 
-    def entries(self, now: float) -> dict[_Key, Consumption]:
+    def entries(self, now: float) -> dict[UsageKey, Consumption]:
         """Return all usage, updated to `now`."""
         return {key: self._at(key, now) for key in self._entries}
 
-    def add_past(self, key: _Key, row: PastAdmission, *, charged: bool, now: float) -> None:
+    def add_past(self, key: UsageKey, row: PastAdmission, *, charged: bool, now: float) -> None:
         """Add a past admission to the average, with its entry penalty if it was `charged`.
 
         An amount held from t1 to t2 contributes amount * (0.5^((now-t2)/halfLife) - 0.5^((now-t1)/halfLife)) now.
@@ -209,18 +190,18 @@ class UsageAverages:
         natural = row.amount / 1000 if row.resource == "cpu" else float(row.amount)
         _add(self._at(key, now).consumed, {row.resource: natural * counts})
 
-    def replace_past(self, key: _Key, before: Consumption) -> None:
+    def replace_past(self, key: UsageKey, before: Consumption) -> None:
         """Set average and penalties as of `before.updated`; the current usage stays."""
         known = self._entries.get(key)
         self._entries[key] = before
         if known is not None:
             self._at(key, known.updated).current = known.current
 
-    def usage(self, key: _Key, weight: float, now: float) -> float:
+    def usage(self, key: UsageKey, weight: float, now: float) -> float:
         """Return the usage, weighted by resource and divided by the LocalQueue's weight; infinite if that is 0."""
         return self._weighted(self._at(key, now), weight) if weight > 0 else inf
 
-    def peek(self, key: _Key, weight: float, now: float) -> float:
+    def peek(self, key: UsageKey, weight: float, now: float) -> float:
         """Return `usage` without updating the average: the rounding of an extra update could change the queue order."""
         if weight <= 0:
             return inf
@@ -234,23 +215,23 @@ class UsageAverages:
         weights = self._config.resource_weights
         return sum(weights.get(resource, 1.0) * amounts[resource] for resource in sorted(amounts)) / weight
 
-    def admit(self, key: _Key, uid: str, amounts: Mapping[str, int], now: float) -> None:
+    def admit(self, key: UsageKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
         """Count a new admission, with its entry penalty."""
         entry = self._at(key, now)
         _use(entry.current, amounts, 1)
         entry.penalties[uid] = {resource: amount * self._penalty for resource, amount in _natural(amounts).items()}
 
-    def hold(self, key: _Key, amounts: Mapping[str, int], now: float) -> None:
+    def hold(self, key: UsageKey, amounts: Mapping[str, int], now: float) -> None:
         """Count an admission without entry penalty."""
         _use(self._at(key, now).current, amounts, 1)
 
-    def free(self, key: _Key, uid: str, amounts: Mapping[str, int], now: float) -> None:
+    def free(self, key: UsageKey, uid: str, amounts: Mapping[str, int], now: float) -> None:
         """Stop counting an admission."""
         entry = self._at(key, now)
         entry.penalties.pop(uid, None)
         _use(entry.current, amounts, -1)
 
-    def _at(self, key: _Key, now: float) -> Consumption:
+    def _at(self, key: UsageKey, now: float) -> Consumption:
         """Return the usage updated to `now`; penalties of admissions before `now` are added to the average."""
         entry = self._entries.get(key)
         if entry is None:
@@ -283,7 +264,7 @@ def _is_by_user(queue: ClusterQueueSpec) -> bool:
     return scope is not None and scope.between == "Users"
 
 
-def _keys(held: Held) -> tuple[_Key, _Key]:
+def _keys(held: Held) -> tuple[UsageKey, UsageKey]:
     """Return those whose usage a workload is: its LocalQueue, and its user in its ClusterQueue."""
     return held.local_queue, ("", held.queue.name, person_of(held.workload.user))
 

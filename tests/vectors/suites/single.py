@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from admission.engine import (
     ChecksReady,
     Engine,
-    LocalQueueUsed,
     NamespaceChanged,
     NodesFailed,
     QueueObjectChanged,
+    SharerUsed,
     WorkloadAdmitted,
     WorkloadPending,
 )
@@ -89,7 +89,7 @@ class Single:
         for key, consumed in (document.get("initialLocalQueueUsage") or {}).items():
             namespaces = {item["metadata"].get("namespace", "") for item in document["localQueues"]}
             for namespace in namespaces:
-                self.engine.observe(LocalQueueUsed(namespace, key, natural(consumed), now), now=now)
+                self.engine.observe(SharerUsed((namespace, key), natural(consumed), now), now=now)
         for manifest in document.get("workloads") or ():
             self._load_workload(manifest)
 
