@@ -516,7 +516,8 @@ def ended_by_force(node: str, seconds: float) -> str:
 def idle(held: Mapping[str, float], seconds: float, below: float) -> str:
     """A workload has used less than a share of what it holds, by resource, for so long."""
     amounts = ", ".join(f"{format_amount(name, round(amount))} {name}" for name, amount in held.items())
-    time = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
+    minutes = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{max(seconds, 1):.0f} s"
+    time = f"{seconds / 3600:.1f} h" if seconds >= 3600 else minutes
     return f"It holds {amounts}, and has used less than {below:.0%} of that for {time}."
 
 

@@ -256,6 +256,9 @@ def test_idle_time_ends_with_use_and_does_not_grow_while_nothing_is_known() -> N
     assert not after(60.0, 0.0, admitted_at=2.0)
     assert after(60.0, 0.0, admitted_at=2.0)
 
+    times = IdleTimes(UsageRules(idle_after=30.0, idle_below=0.1))
+    assert after(40.0, 0.0).endswith("for 40 s.")
+
 
 def test_labels_of_a_pod_that_is_a_workload_do_not_give_its_use_to_another() -> None:
     pod = {"metadata": {"name": "a", "namespace": "team-a", "uid": "own", "labels": {WORKLOAD_UID: "of-another"}}}
