@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.matching import elsewhere, mismatch
 from admission.engine.pending import PendingQueue
-from admission.engine.pending_item import LOWEST
+from admission.engine.pending_item import lowered_priority
 from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
 from admission.model.provisioning import CONTROLLER
@@ -62,7 +62,8 @@ class Held:
     @property
     def priority(self) -> int:
         """The priority by which it may be preempted."""
-        return LOWEST if self.lowered else self.workload.priority
+        own = self.workload.priority
+        return lowered_priority(own) if self.lowered else own
 
     @property
     def since(self) -> float:

@@ -57,13 +57,20 @@ class Progress(NamedTuple):
         return any(index != -1 for indices in self.tried for index in indices.values())
 
 
-LOWEST: Final = -(1 << 40)
-"""The priority of workloads that a policy lowers: below all that Kubernetes has."""
+_LOWERED: Final = -(1 << 40)
+"""What is added to the priority of workloads that a policy lowers: they are below all that Kubernetes has, and keep
+their order."""
+
+
+def lowered_priority(priority: int) -> int:
+    """Return the priority that counts while a policy lowers a workload."""
+    return _LOWERED + priority
 
 
 def lowered(workload: Workload) -> Workload:
     """Return a workload as it is decided about while a policy lowers it: behind all others, and preempting none."""
-    return replace(workload, priority=LOWEST, terms=replace(workload.terms, preempts=False))
+    terms = replace(workload.terms, preempts=False)
+    return replace(workload, priority=lowered_priority(workload.priority), terms=terms)
 
 
 class Item:

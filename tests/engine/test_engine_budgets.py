@@ -649,6 +649,22 @@ def test_each_resource_of_a_budget_lowers_what_it_charges_at_the_moment_when_it_
     assert lowered(started({"name": "EUR", "priceBook": "list", "amount": 0})) == ["gpu"], "others cost nothing"
 
 
+def test_lowered_workloads_keep_the_order_of_their_own_priorities():
+    world = new_world(budget("ml", 0, action="LowerPriority", scope={"users": ["ann"]}), now=at("2026-11-02"))
+    world.tell(cluster_queue("a", {"default": 2}, preemption={"withinClusterQueue": "LowerPriority"}))
+    runs = [workload(name, "a", 1, user="ann", priority=of) for name, of in (("low", 1), ("high", 1000))]
+    world.submit(*runs)
+    assert admitted(world) == ["high", "low"]
+    world.submit(*(workload(f"w{of}", "a", 1, user="ann", priority=of, created=1) for of in (-5, 7, 2_000_000_000)))
+    assert not world.engine.settle(world.now).evicted  # they preempt nothing, not even each other
+    world.submit(workload("bob", "a", 1, user="bob", priority=-2_000_000_000, created=2))
+    assert [each.workload.name for each in world.engine.settle(world.now).evicted] == ["low"]
+    world.gone("low")
+    assert admitted(world) == ["bob"]
+    names = ("w2000000000", "w7", "w-5")
+    assert [world.engine.explain(name).position_in_cluster_queue for name in names] == [1, 2, 3]
+
+
 def test_deleting_a_budget_gives_workloads_their_own_priority_back():
     world = new_world(budget("ml", 0, action="LowerPriority"), now=at("2026-11-02"))
     world.tell(cluster_queue("a", {"default": 1}, preemption={"withinClusterQueue": "LowerPriority"}))
