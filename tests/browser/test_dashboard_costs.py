@@ -1,4 +1,4 @@
-"""What usage cost by a PriceBook, on the page Usage in a real browser."""
+"""What usage and idle hours cost by a PriceBook, on the page Usage in a real browser."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
+from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
 
@@ -45,16 +46,24 @@ async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: 
             page = await context.new_page()
             await page.goto(f"{address}/ui/usage?by=namespace")
             await expect(page.get_by_role("region", name="Usage", exact=True)).to_contain_text("team-b")
-            await expect(page.get_by_role("heading", name="Cost")).to_have_count(0)
+            for heading in ("Cost", "Held and not used"):
+                await expect(page.get_by_role("heading", name=heading)).to_have_count(0)
             prices = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": "0.25"}]}
             manifest = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "p"}, "spec": prices}
             await store.queues.create(parse_manifest(manifest), author=Author("root"))
+            hour = now // 3600 * 3600 - 3600  # of which team-b held a part; all of it was measured, and a third used
+            held = 12_000 * (now - 3600 - hour)
+            measured = Measured(hour, "team-b", "cq", "main", "default", "cpu", held, held / 3)
+            await store.measured_usage.add([measured], epoch=epoch)
             await page.reload()
             costs = page.get_by_role("region", name="Cost by Namespace")
             for name, cost, share in (("team-b", "3.00 EUR", "75 %"), ("team-a", "1.00 EUR", "25 %")):
                 row = costs.get_by_role("row").filter(has_text=name)
                 for text in (cost, share, "Memory of default"):
                     await expect(row).to_contain_text(text)
+            idle = page.get_by_role("region", name="Idle by Namespace").get_by_role("row").filter(has_text="team-b")
+            for text in ("67 %", f"{held * 2 / 3 / 3.6e6 * 0.25:.2f} EUR"):
+                await expect(idle).to_contain_text(text)
             await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
             found = (await page.evaluate("axe.run()"))["violations"]
             assert [[node["html"] for node in each["nodes"]] for each in found] == []

@@ -81,6 +81,12 @@ async def test_usage_report_table_shortens_long_names_and_has_totals(sluice: Slu
     ]
 
 
+async def add_price_book(store: Store, name: str, prices: list[dict[str, object]]) -> None:
+    spec = {"currency": "EUR", "prices": prices}
+    book = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": name}, "spec": spec}
+    await store.queues.create(parse_manifest(book), author=Author("ada"))
+
+
 async def test_idle_resources_are_those_that_were_measured_and_not_used(sluice: Sluice, used: None, store: Store):
     none = await sluice("report", "idle", "--from", "1d", "--resource", "cpu")
     assert none.stderr == "note: nothing was measured in this time; set usageMetrics, or see the log of Sluice\n"
@@ -114,6 +120,29 @@ async def test_idle_resources_are_those_that_were_measured_and_not_used(sluice: 
         line[name] for line in lines for name in ("namespace", "workload", "flavor", "unit", "held", "used", "idle")
     ]
     assert shown == ["team-a", "job-0", "default", "hours", "4.0", "1.0", "3.0"]
+
+    prices = [
+        {"resource": "nvidia.com/gpu", "perHour": 100},
+        {"flavor": "default", "resource": "nvidia.com/gpu", "perHour": 200, "from": "2025-06-14"},
+        {"resource": "nvidia.com/gpu", "perHour": 2.5, "flavor": "default", "from": "2025-06-15"},  # the hour is there
+        {"resource": "nvidia.com/gpu", "perHour": 300, "flavor": "default", "from": "2025-06-16"},
+    ]
+    await add_price_book(store, "prices", prices)
+    table = await sluice("report", "idle", "--from", "3d", "-o", "wide")
+    assert table.stderr == "note: there is no price for cpu of default\n"
+    lines = [line.split() for line in table.stdout.splitlines()[1:]]
+    assert (lines[0][-3:], lines[1][-2:]) == (["%IDLE", "COST", "EUR"], ["0.0", "50%"])
+    assert lines[-2:] == [
+        [LONG, "nvidia.com/gpu", "4.0", "0.0", "4.0", "0.0", "100%", "10.00"],
+        ["ada", "nvidia.com/gpu", "4.0", "1.0", "3.0", "0.0", "75%", "7.50"],
+    ]
+    await add_price_book(store, "others", [{"resource": "cpu", "perHour": 4}])  # now one has to be named
+    lines = [*csv.DictReader(io.StringIO((await sluice("report", "idle", "--from", "1d", *asked)).stdout))]
+    assert "cost" not in lines[0]
+    lines = [*csv.DictReader(io.StringIO((await sluice("report", "idle", *asked, "--book", "prices")).stdout))]
+    assert [(line["cost"], line["currency"]) for line in lines] == [("7.500000", "EUR")]
+    wrong = await sluice("report", "idle", "--book", "none")
+    assert (wrong.exit_code, 'there is no PriceBook "none"' in wrong.stderr) == (1, True)
     wrong = await sluice("report", "idle", "--by", "label:team")
     assert (wrong.exit_code, "use is not known by label:team" in wrong.stderr) == (1, True)
 

@@ -187,7 +187,7 @@ def describe() -> Document:
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
     filters = ("cluster", "clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
     report["parameters"] = _query(
-        ("by", "from", "to", "month", "quarter", "timezone", "interval", "measured", "period", "quota", "top",
+        ("book", "by", "from", "to", "month", "quarter", "timezone", "interval", "measured", "period", "quota", "top",
                 *filters)
     )  # fmt: skip
     for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):

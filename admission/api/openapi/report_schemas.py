@@ -429,6 +429,8 @@ class Usage(Model):
     """With `measured`: the part of the amount of which it is known how much of it was used."""
     used_seconds: float | None = None
     """With `measured`: the part of that which was used; the rest was idle."""
+    idle_cost: str | None = None
+    """With `measured`: what the rest cost by the PriceBook; null: it has no price."""
 
 
 class UsageTotal(Model):
@@ -500,6 +502,15 @@ class QueueEvent(Model):
     """Of QuotaChanged: what."""
 
 
+class Unpriced(Model):
+    """A resource of a flavor that has no price."""
+
+    flavor: str
+    """The ResourceFlavor."""
+    resource: str
+    """The resource."""
+
+
 class UsageReport(Model):
     """Report of usage, by group."""
 
@@ -519,6 +530,14 @@ class UsageReport(Model):
     """day or month, if the report is divided by period."""
     interval_seconds: int | None = None
     """Length of the intervals, if the report is divided into intervals."""
+    measured: bool | None = None
+    """Whether anything was measured in this time, so that a report with `measured` says what was idle."""
+    book: str | None = None
+    """With `measured`: the PriceBook by which idle hours are priced, if there is one."""
+    currency: str | None = None
+    """With `measured`: its currency."""
+    unpriced: tuple[Unpriced, ...] | None = None
+    """With `measured`: what was idle and has no price in it."""
     items: tuple[Usage, ...]
     """One item for each group with usage (or quota, if asked for), resource and interval or period."""
     totals: tuple[UsageTotal, ...] | None = None

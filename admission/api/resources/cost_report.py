@@ -8,14 +8,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.api.auth.authentication import IDENTITY
-from admission.api.errors import BadRequest, UnknownObject
+from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, COST_REPORT, QUOTE
+from admission.api.resources.prices import price_book
 from admission.api.resources.report_times import report_times
 from admission.api.resources.usage_reports import FIELDS
 from admission.model.errors import InvalidQuantity
 from admission.model.quantity import parse_quantity
-from admission.model.queues import ClusterQueue, LocalQueue, Objective, PriceBook
+from admission.model.queues import ClusterQueue, LocalQueue, Objective
 from admission.model.resource_words import usage_unit
 from admission.store.ledger.quota_history import LABEL
 
@@ -45,7 +46,7 @@ class CostReports:
 
     async def get(self, request: web.Request) -> web.Response:
         """Return the report, of a namespace if it is in the path. Raises BadRequest and UnknownObject."""
-        book = await self._book(request.query.get("book", ""))
+        book = await price_book(self._store, request.query.get("book", ""))
         times = report_times(request.query, self._store.reports.now())
         by, report, rows = await self._reports.days(request, times, "namespace")
         head: Document = {"kind": COST_REPORT, "apiVersion": API_VERSION, "metadata": {}}
@@ -68,7 +69,7 @@ class CostReports:
         if run is None:
             run = await self._learned(namespace, name, request[IDENTITY].name)
             source = "Unknown" if run is None else "Learned"
-        book = await self._book(request.query.get("book", ""))
+        book = await price_book(self._store, request.query.get("book", ""))
         found = await self._store.queues.get(ClusterQueue.kind, leads_to)
         costs = []
         if book is not None and run is not None and isinstance(found, ClusterQueue):
@@ -108,17 +109,6 @@ class CostReports:
             for outcome in outcomes.found.values():
                 waits[f"p{percentile}"] = round(outcome.wait, 3)
         return waits or None
-
-    async def _book(self, name: str) -> PriceBook | None:
-        """Return the PriceBook of this name; without one the only one, or the default. None: there is none at all."""
-        books = {one.name: one for one in await self._store.queues.list(PriceBook.kind) if isinstance(one, PriceBook)}
-        if name:
-            if name not in books:
-                raise UnknownObject(f'there is no PriceBook "{name}"')
-            return books[name]
-        if len(books) > 1 and "default" not in books:
-            raise BadRequest(f"book: there are several PriceBooks; give one of {', '.join(sorted(books))}")
-        return books.get("default") or next(iter(books.values()), None)
 
 
 def _requests(texts: Iterable[str]) -> dict[str, Decimal]:

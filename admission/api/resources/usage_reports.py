@@ -16,6 +16,7 @@ from admission.api.http.request_options import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
+from admission.api.resources.prices import MeasuredSum, measured_sums, price_book
 from admission.api.resources.report_times import checked_period, covered_part, format_time, report_times, spans, step_of
 from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
@@ -28,7 +29,7 @@ from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, UsageRow, c
 from admission.store.ledger.usage_rows import LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aiohttp import web
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from admission.api.resources.cluster_views import ClusterViews
     from admission.api.resources.report_times import ReportTimes
     from admission.store.audit_log import Outage
-    from admission.store.ledger.measured_usage import Key as MeasuredKey
     from admission.store.ledger.places import DomainStay
     from admission.store.ledger.quota_history import QuotaEvent
     from admission.store.ledger.usage_reports import UsageReport
@@ -139,11 +139,46 @@ class UsageReports:
         elif top:
             (rows,) = _largest([rows], top)
         elif measured:
-            columns = _columns(by)
-            sums_of = await self._store.measured_usage.sums(columns, start=report.start, end=report.end, where=filters)
-            rows = [*_with_measured(rows, columns, sums_of)]
+            return reply(
+                document | await self._measured(rows, by, filters, request.query.get("book", ""), times, report)
+            )
+        if await self._store.measured_usage.is_known(report.start, report.end):
+            document["measured"] = True
         document["items"] = [covered_part(row, report, times.zone) | _item(row) for row in rows]
         return reply(document)
+
+    async def _measured(
+        self,
+        rows: Sequence[UsageRow],
+        by: list[str],
+        filters: dict[str, set[str]],
+        book_name: str,
+        times: ReportTimes,
+        report: UsageReport,
+    ) -> Document:
+        """Return the items of a report with what was measured of them, and what idle hours cost."""
+        book, columns = await price_book(self._store, book_name, needed=False), _columns(by)
+        spec = None if book is None else book.spec
+        span = report.start, report.end, times.zone
+        sums = await measured_sums(self._store, columns, filters, spec, span)
+        items, unpriced = [], set()
+        for row in rows:
+            one = sums.get(tuple(str(row.group[name]) for name in columns), MeasuredSum())
+            measured = min(one.measured, row.amount_seconds)  # at most what was held
+            used = min(one.used, measured)
+            item = _item(replace(row, measured_seconds=measured, used_seconds=used))
+            if book is not None:
+                cost = 0.0 if measured == used else one.idle_cost
+                if cost and one.measured > one.used:
+                    cost *= (measured - used) / (one.measured - one.used)
+                item["idleCost"] = None if cost is None else f"{cost:.6f}"
+                unpriced |= one.unpriced
+            items.append(item)
+        found: Document = {"measured": any(one.measured for one in sums.values()), "items": items}
+        if book is not None:
+            lacking = [{"flavor": flavor, "resource": resource} for flavor, resource in sorted(unpriced)]
+            found |= {"book": book.name, "currency": book.spec.currency, "unpriced": lacking}
+        return found
 
     async def days(
         self, request: web.Request, times: ReportTimes, default_by: str
@@ -369,16 +404,6 @@ def _wants_measured(request: web.Request, by: list[str]) -> bool:
         if request.query.get(name):
             raise BadRequest(f"measured: cannot be combined with {name}; leave one out")
     return True
-
-
-def _with_measured(
-    rows: Iterable[UsageRow], columns: Sequence[str], sums: Mapping[MeasuredKey, tuple[float, float]]
-) -> Iterator[UsageRow]:
-    """Yield the rows with what was measured of them: at most what was held."""
-    for row in rows:
-        measured, used = sums.get(tuple(str(row.group[name]) for name in columns), (0.0, 0.0))
-        measured = min(measured, row.amount_seconds)
-        yield replace(row, measured_seconds=measured, used_seconds=min(used, measured))
 
 
 def _series_document(

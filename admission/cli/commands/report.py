@@ -34,7 +34,7 @@ from admission.cli.output.usage_tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from admission.cli.arguments.times import TimeRange
     from admission.client.transport import Document
@@ -48,6 +48,7 @@ _TIMES: Final = ("from", "to", "month", "quarter", "timezone")
 """Parameters that say which time a report is about."""
 
 
+_BOOK: Final = "PriceBook.  [default: the only one, or that named default]"
 _OBSTACLES: Final = 3
 """Reasons in a line of the table of objectives; -o json and csv have all."""
 
@@ -73,6 +74,18 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _by_option(default: str, names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option by which a report is grouped."""
+    text = f"Group by one or several of: {names}."
+    return click.option("--by", "groupings", default=default, show_default=True, metavar="NAME,...", help=text)
+
+
+def _format_option(*formats: str, text: str = "Output format.") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option `-o` of a report, a table unless another format is given."""
+    choice = click.Choice(["table", *formats])
+    return click.option("-o", "--output", type=choice, default="table", show_default=True, help=text)
+
+
 @click.group(cls=CommandGroup)
 def report() -> None:
     """Report quota usage over time.
@@ -85,14 +98,9 @@ def report() -> None:
 
 
 @report.command()
-@click.option(
-    "--by",
-    "groupings",
-    default="queue",
-    show_default=True,
-    metavar="NAME,...",
-    help=f"Group usage by one or several of: {', '.join(_GROUPINGS)}, node or another level of a "
-    "Topology, or label:KEY of queues and namespaces.",
+@_by_option(
+    "queue",
+    f"{', '.join(_GROUPINGS)}, node or another level of a Topology, or label:KEY of queues and namespaces",
 )
 @click.option(
     "--quota",
@@ -109,14 +117,7 @@ def report() -> None:
 @time_options(start="30d")
 @filter_options
 @click.option("--cluster", multiple=True, metavar="NAME", help="Only workloads in this cluster.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+@_format_option("wide", "json", "yaml", "csv")
 @connection_options
 def usage(
     *,
@@ -180,28 +181,16 @@ def usage(
 
 
 @report.command()
-@click.option(
-    "--by",
-    "groupings",
-    default="user",
-    show_default=True,
-    metavar="NAME,...",
-    help="Group by one or several of: queue, clusterqueue, user, namespace, flavor, kind, workload, resource.",
-)
+@_by_option("user", "queue, clusterqueue, user, namespace, flavor, kind, workload, resource")
+@click.option("--book", default="", metavar="NAME", help=_BOOK)
 @time_options(start="7d")
 @filter_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+@_format_option("wide", "json", "yaml", "csv")
 @connection_options
 def idle(
     *,
     groupings: str,
+    book: str,
     times: TimeRange,
     namespace: str,
     mine: bool,
@@ -214,7 +203,8 @@ def idle(
     HELD is that of the ledger. Of it was USED what the pods used, as the metrics say that
     the setting usageMetrics names, at most what they had requested; the rest was IDLE. Of
     the time without metrics it is UNKNOWN, and never idle. Full hours are reported, in
-    hours of cores, GiB, or one unit of other resources.
+    hours of cores, GiB, or one unit of other resources. COST is what the idle hours cost by
+    a PriceBook, if there is one.
 
     \b
     Examples:
@@ -222,13 +212,15 @@ def idle(
       sluice report idle --by workload -n team-a --from 1d
       sluice report idle --by queue,user --month last -o csv
     """
-    params = [("by", groupings), ("measured", "true"), *times.params()]
+    params = [("by", groupings), ("measured", "true"), *([("book", book)] if book else []), *times.params()]
     params += [(name, value) for name, values in only.items() for value in values]
     params += [("namespace", namespace)] if mine and namespace else []
     document = asyncio.run(_ask(connection, namespace, params, mine=mine))
     items = document["items"]
-    if items and not any(item["measuredSeconds"] for item in items):
+    if items and not document["measured"]:
         print_line("note: nothing was measured in this time; set usageMetrics, or see the log of Sluice", err=True)
+    if lacking := [f"{each['resource']} of {each['flavor']}" for each in document.get("unpriced", ())]:
+        print_line(f"note: there is no price for {', '.join(lacking)}", err=True)
     if output == "csv":
         csv.writer(sys.stdout, lineterminator="\n").writerows(idle_rows(document, csv=True))
     elif output in ("json", "yaml"):
@@ -238,29 +230,23 @@ def idle(
             print_line(f"note: {note}", err=True)
         print_line(f"from {second(document['from'])} to {second(document['to'])}, in hours")
         rows = idle_rows(document, csv=False)
-        for line in table_lines(rows, len(rows[0]) - 5, WIDTH_WITH_QUOTA if output == "table" else None):
+        for line in table_lines(
+            rows, len(rows[0]) - 5 - ("book" in document), WIDTH_WITH_QUOTA if output == "table" else None
+        ):
             print_line(line if items else "no usage")
 
 
 @report.command()
-@click.option("--book", default="", metavar="NAME", help="PriceBook.  [default: the only one, or that named default]")
-@click.option(
-    "--by",
-    "groupings",
-    default="namespace",
-    show_default=True,
-    metavar="NAME,...",
-    help="Group by one or several of: queue, clusterqueue, user, namespace, or label:KEY.",
-)
+@click.option("--book", default="", metavar="NAME", help=_BOOK)
+@_by_option("namespace", "queue, clusterqueue, user, namespace, or label:KEY")
 @time_options(month="last", days=True)
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "csv", "focus", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help=f"Output format; focus: CSV with the columns of FOCUS {FOCUS_VERSION}, for FinOps tools.",
+@_format_option(
+    "csv",
+    "focus",
+    "json",
+    "yaml",
+    text=f"Output format; focus: CSV with the columns of FOCUS {FOCUS_VERSION}, for FinOps tools.",
 )
 @connection_options
 def cost(
@@ -284,15 +270,8 @@ def cost(
     """
     params = [("book", book), ("by", groupings), *times.params()]
 
-    async def ask() -> Document:
-        from admission.client.transport import PREFIX
-
-        within = f"/namespaces/{namespace}" if namespace else ""
-        async with connect(connection) as sluice:
-            asked = [pair for pair in params if pair[1]]
-            return await sluice.request("GET", f"{PREFIX}{within}/reports/cost", params=asked)
-
-    document = asyncio.run(ask())
+    within = f"namespaces/{namespace}/" if namespace else ""
+    document = _requested(connection, f"{within}reports/cost", params)
     if output in ("json", "yaml"):
         click.echo(serialized(document, output))
         return
@@ -321,14 +300,7 @@ def cost(
 @click.option("--cohort", default="", metavar="NAME", help="Only ClusterQueues in this Cohort.")
 @click.option("--resource", default="", metavar="NAME", help="Only this resource, for example nvidia.com/gpu.")
 @click.option("--loans", is_flag=True, help="Who lent to whom: a row for each lender, a column for each borrower.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "csv"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+@_format_option("json", "yaml", "csv")
 @connection_options
 def fairness(
     *,
@@ -353,14 +325,7 @@ def fairness(
     """
     params = [*times.params(), ("cohort", cohort)]
 
-    async def ask() -> Document:
-        from admission.client.transport import PREFIX
-
-        async with connect(connection) as sluice:
-            asked = [pair for pair in params if pair[1]]
-            return await sluice.request("GET", f"{PREFIX}/reports/fairness", params=asked)
-
-    document = asyncio.run(ask())
+    document = _requested(connection, "reports/fairness", params)
     if resource:
         for field in ("items", "loans"):
             document[field] = [item for item in document[field] if item["resource"] == resource]
@@ -387,14 +352,7 @@ def fairness(
 )
 @click.option("--clusterqueue", multiple=True, metavar="NAME", help="Only this ClusterQueue; repeatable.")
 @click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="Time zone in which weeks begin.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml", "csv"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
+@_format_option("json", "yaml", "csv")
 @connection_options
 def objectives(
     *, weeks: int, clusterqueue: tuple[str, ...], timezone: str, output: str, connection: ApiConnection
@@ -413,13 +371,7 @@ def objectives(
     """
     params = [("weeks", str(weeks)), ("timezone", timezone), *(("clusterqueue", name) for name in clusterqueue)]
 
-    async def ask() -> Document:
-        from admission.client.transport import PREFIX
-
-        async with connect(connection) as sluice:
-            return await sluice.request("GET", f"{PREFIX}/reports/objectives", params=params)
-
-    document = asyncio.run(ask())
+    document = _requested(connection, "reports/objectives", params)
     if output in ("json", "yaml"):
         click.echo(serialized(document, output))
         return
@@ -486,14 +438,7 @@ def node(*, name: str, at: str, start: str, end: str, output: str | None, connec
         raise click.UsageError("use either --at, or --from with --to")
     params = [("node", name), ("from", at or start or "1d"), ("to", at or end)]
 
-    async def ask() -> Document:
-        from admission.client.transport import PREFIX
-
-        async with connect(connection) as sluice:
-            asked = [pair for pair in params if pair[1]]
-            return await sluice.request("GET", f"{PREFIX}/reports/node", params=asked)
-
-    document = asyncio.run(ask())
+    document = _requested(connection, "reports/node", params)
     if output is not None:
         click.echo(serialized(document, output), nl=not output.startswith("jsonpath="))
         return
@@ -518,6 +463,19 @@ def node(*, name: str, at: str, start: str, end: str, output: str | None, connec
     ]
     for line in aligned(rows):
         print_line(line)
+
+
+def _requested(connection: ApiConnection, path: str, params: Iterable[tuple[str, str]]) -> Document:
+    """Return a report; parameters without a value are left out."""
+
+    async def ask() -> Document:
+        from admission.client.transport import PREFIX
+
+        async with connect(connection) as sluice:
+            asked = [pair for pair in params if pair[1]]
+            return await sluice.request("GET", f"{PREFIX}/{path}", params=asked)
+
+    return asyncio.run(ask())
 
 
 def _partial_periods(document: Document) -> Iterator[str]:

@@ -100,25 +100,29 @@ def usage_table(document: Document, *, width: int | None) -> Iterator[str]:
 def idle_rows(document: Document, *, csv: bool) -> list[list[str]]:
     """Return a header, and a row for each group and resource of a report with measured usage, in hours.
 
-    The most idle group of each resource comes first. `csv`: with the unit and the time, and names that are no formulas.
+    The most idle group of each resource comes first, with its cost, if there is a PriceBook. `csv`: with the unit and
+    the time, and names that are no formulas.
     """
-    keys = _keys(document)
-    header = [*keys, "unit", "held", "used", "idle", "unknown", *_COVERED]
-    rows = [header if csv else [*(key.upper() for key in keys), "HELD", "USED", "IDLE", "UNKNOWN", "%IDLE"]]
+    keys, priced = _keys(document), "book" in document
+    more = (["cost", "currency"] if csv else [f"COST {document['currency']}"]) if priced else []
+    header = [*keys, "unit", "held", "used", "idle", "unknown", *more, *_COVERED]
+    rows = [header if csv else [*(key.upper() for key in keys), "HELD", "USED", "IDLE", "UNKNOWN", "%IDLE", *more]]
     for item in sorted(
         document["items"], key=lambda item: (item["resource"], item["usedSeconds"] - item["measuredSeconds"])
     ):
         unit = usage_unit(item["resource"])
         held, measured, used = (item[f"{name}Seconds"] / unit.seconds for name in ("amount", "measured", "used"))
         amounts = held, used, measured - used, held - measured
-        names = _names(keys, item)
+        names, cost = _names(keys, item), item.get("idleCost")
         if csv:
             cells = [str(round(each, 6)) for each in amounts]
-            rows.append([*map(inert, names), unit.name, *cells, *_covered(document, item)])
+            costs = [cost or "", document["currency"]] if priced else []
+            rows.append([*map(inert, names), unit.name, *cells, *costs, *_covered(document, item)])
         else:
             share = f"{1 - used / measured:.0%}" if measured else ""
             cells = [f"{each:,.1f}" for each in amounts]
-            rows.append([*(_cell(key, name) for key, name in zip(keys, names, strict=True)), *cells, share])
+            costs = [f"{float(cost):,.2f}" if cost else ""] if priced else []
+            rows.append([*(_cell(key, name) for key, name in zip(keys, names, strict=True)), *cells, share, *costs])
     return rows
 
 

@@ -87,6 +87,12 @@ class MeasuredUsage:
         async with self._database.read() as connection:
             return {tuple(key): (known, used) for *key, known, used in await connection.execute(statement)}
 
+    async def is_known(self, start: float, end: float) -> bool:
+        """Whether anything was measured between two Unix times (s)."""
+        within = _ROWS.hour >= literal(start, Instant()), _ROWS.hour < literal(end, Instant())
+        async with self._database.read() as connection:
+            return (await connection.execute(select(_ROWS.hour).where(*within).limit(1))).first() is not None
+
     async def told(self) -> set[str]:
         """Return the running workloads of which their history says that they were idle, since their admission."""
         columns = transitions.c

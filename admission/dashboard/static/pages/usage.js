@@ -27,6 +27,8 @@ const GROUPS = {
 const MOST = 100;
 const MOST_DRAWN = 20;
 const MOST_COLUMNS = 4;
+// Groups of which it may be known what they used.
+const MEASURED = ["clusterqueue", "queue", "user", "namespace", "flavor", "kind", "workload"];
 const COSTS = ["clusterqueue", "queue", "user", "namespace", "label"];
 const DAYS = 86400;
 const PAST = [["1d", "Day"], ["7d", "Week"], ["30d", "30 days"], ["90d", "90 days"], ["365d", "Year"]];
@@ -140,8 +142,29 @@ export function UsageReport() {
             ${withQuota && html` ${quotaSentence(report.data, selected)}`}</p>`}
       ${late && html`<p class="soft small table-note">${group.kept ? `By ${group.text.toLowerCase()}, usage is known since ${chart.data.from.slice(0, 10)}: as long as finished workloads are kept.` : `Usage is known since ${chart.data.from.slice(0, 16).replace("T", " ")} UTC.`}</p>`}
     <//>
-    ${COSTS.includes(named) && of !== "mine" && html`<${Costs} address=${address.replace(/usage$/, "cost")} time=${time} by=${grouping} group=${{ ...group, text: groupName }} user=${user} />`}`;
+    ${COSTS.includes(named) && of !== "mine" && html`<${Costs} address=${address.replace(/usage$/, "cost")} time=${time} by=${grouping} group=${{ ...group, text: groupName }} user=${user} />`}
+    ${MEASURED.includes(named) && report.data?.measured && html`<${Idle} address=${address} time=${time} by=${grouping} group=${group} user=${user} resource=${selected} />`}`;
 }
+
+// What was held of a resource and not used, by group, and what that cost if there is a PriceBook.
+function Idle({ address, time, by, group, user, resource }) {
+  const found = useAnswer(address, { ...time, by, user, measured: true });
+  const rows = (found.data?.items || []).filter((item) => item.resource === resource && item.measuredSeconds)
+    .map((item) => ({ name: group.name(item), ...item, idle: item.measuredSeconds - item.usedSeconds })).sort((a, b) => b.idle - a.idle);
+  if (!rows.length) return null;
+  const idle = rows.reduce((sum, row) => sum + row.idle, 0), cost = rows.reduce((sum, row) => sum + Number(row.idleCost || 0), 0);
+  const currency = rows.some((row) => row.idleCost) && found.data.currency;
+  return html`<${Card} title="Held and not used" note=${`${hours(resource, idle)} ${hoursName(resource)}${currency ? `, ${money(cost, currency)}` : ""} in all, of full hours`}>
+    <${Table} label=${`Idle by ${group.text}`} rows=${rows.slice(0, MOST)} keyOf=${(row) => row.name} columns=${[
+      { name: group.text, cell: (row) => html`<bdi class="free">${row.name}</bdi>` },
+      { name: `Idle ${hoursName(resource)}`, className: "number", cell: (row) => hours(resource, row.idle) },
+      { name: "Of measured", className: "number", cell: (row) => percent(row.idle, row.measuredSeconds) },
+      { name: "Unknown", className: "number opt", cell: (row) => hours(resource, row.amountSeconds - row.measuredSeconds) },
+      ...(currency ? [{ name: "Cost", className: "number", cell: (row) => (row.idleCost ? money(Number(row.idleCost), currency) : "–") }] : []),
+    ]} /><//>`;
+}
+
+const money = (value, currency) => `${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${currency}`;
 
 // What the usage cost by the PriceBook, by group; nothing if there is no PriceBook.
 function Costs({ address, time, by, group, user }) {
@@ -155,12 +178,12 @@ function Costs({ address, time, by, group, user }) {
     else row.cost += Number(item.cost);
   }
   const rows = [...groups.values()].sort((a, b) => b.cost - a.cost), total = rows.reduce((sum, row) => sum + row.cost, 0);
-  const money = (value) => `${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${found.data.currency}`;
+  const { currency } = found.data;
   if (!rows.length) return null;
-  return html`<${Card} title="Cost" note=${`${money(total)} in all, by the prices of ${found.data.book}`}>
+  return html`<${Card} title="Cost" note=${`${money(total, currency)} in all, by the prices of ${found.data.book}`}>
     <${Table} label=${`Cost by ${group.text}`} rows=${rows.slice(0, MOST)} keyOf=${(row) => row.name} columns=${[
       { name: group.text, cell: (row) => html`<bdi class="free">${row.name}</bdi>` },
-      { name: "Cost", className: "number", cell: (row) => money(row.cost) },
+      { name: "Cost", className: "number", cell: (row) => money(row.cost, currency) },
       { name: "Share", className: "number", cell: (row) => percent(row.cost, total) },
       { name: "Without a price", className: "opt", cell: (row) => [...row.unpriced].join(", ") || html`<span class="soft">–</span>` },
     ]} /><//>`;
