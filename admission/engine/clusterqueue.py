@@ -172,6 +172,8 @@ class ClusterQueue:
         """Whether a workload did not fit since it was attached to this tree (see `Facts.obstacles`)."""
         self.protection: Protection | None = None
         """For how long its workloads are not preempted; None: they may be at any time."""
+        self.time_slice: float | None = None
+        """Seconds after which its workloads may be preempted by others of the same priority; None: never."""
         self.priority_interval = 0.0
         """Seconds in which waiting workloads gain a priority of 1 in their order; 0: none."""
         self.strict_after: float | None = None
@@ -236,7 +238,7 @@ class ClusterQueue:
         frees: dict[int, int] = {}
         policy = self.spec.preemption.within_cluster_queue
         lowest = inf if policy == "Never" else self.lowest_priority()
-        if policy == "LowerPriority":
+        if policy == "LowerPriority" and self.time_slice is None:
             lowest += 1  # the lowest priority that could preempt a workload
 
         def blocked(shape: Shape) -> bool:

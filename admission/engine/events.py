@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine.policies.contract import PolicyEvent
+from admission.engine.vocabulary import TIME_SLICE
 from admission.model.names import listed
 from admission.model.queues import (
     AdmissionCheck,
@@ -259,7 +260,13 @@ class Evict:
     preemptor: str | None = None
     """Uid of the workload for which it is evicted; None: it is evicted for another reason."""
     preemption_reason: str = ""
-    """For Preempted: InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
+    """For Preempted: InClusterQueue, TimeSlice, InCohortReclamation, InCohortFairSharing or
+    InCohortReclaimWhileBorrowing."""
+
+    @property
+    def to_queue_end(self) -> bool:
+        """Whether it queues again behind all others of its priority."""
+        return self.preemption_reason == TIME_SLICE
 
 
 @dataclass(frozen=True, slots=True)

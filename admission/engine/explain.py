@@ -10,7 +10,7 @@ from admission.engine.assignment import Mode
 from admission.engine.lacks import Lack, lacks_of
 from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import preemption_hint
-from admission.engine.protection import Guard
+from admission.engine.protection import Guard, began_at
 from admission.engine.queue_positions import QueuePositions
 from admission.engine.topology.advice import advice
 from admission.engine.verdicts import assign_without_preemption, never_fits, unplaced, verdict_of
@@ -83,7 +83,8 @@ class Explanation:
     lowered: str = ""
     """Why it has the lowest priority, as a sentence; empty: it has its own."""
     protected: str = ""
-    """Of a workload that holds quota, a sentence about its protection from preemption; empty: it has none now."""
+    """Of a workload that holds quota, sentences about its protection from preemption and its time slice; empty: it has
+    neither now."""
 
     @property
     def ahead(self) -> int:
@@ -94,7 +95,7 @@ class Explanation:
 def explain_held(registry: Registry, held: Held) -> Explanation:
     """Return the explanation of a workload that holds quota, and may still wait for a place in its topology."""
     state = "Evicting" if held.evicting else "Admitted"
-    protected = _protected(registry, held) if held.queue.protection is not None and not held.evicting else ""
+    protected = "" if held.evicting else _protected(registry, held)
     placement: list[str] = []
     if registry.placed is not None and not held.evicting:
         workload = held.workload
@@ -128,12 +129,14 @@ def _moves(registry: Registry, held: Held) -> str:
 
 
 def _protected(registry: Registry, held: Held) -> str:
-    """Return the sentence about a workload that is not preempted for some time; empty: it may be."""
-    guard = Guard(registry.forest.preemptions, registry.now)
-    end = guard.until(held)
-    if end <= registry.now:
-        return ""
-    return sentences.protected(end, is_preempted_often=guard.is_preempted_often(held))
+    """Return sentences about a workload that is not preempted for some time, or has a time slice; empty: neither."""
+    guard, time_slice = Guard(registry.forest.preemptions, registry.now), held.queue.time_slice
+    end, found = guard.until(held), []
+    if end > registry.now:
+        found.append(sentences.protected(end, is_preempted_often=guard.is_preempted_often(held)))
+    if time_slice is not None:
+        found.append(sentences.gives_way(began_at(held) + time_slice))
+    return " ".join(found)
 
 
 def explain_waiting(

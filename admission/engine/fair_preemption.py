@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from admission.engine.fair import Share, Shares, share
 from admission.engine.tree import add_usage, borrows_with, fits, remove_usage
-from admission.engine.victims import Preemptor, Taking, Target, ordered, permitted
-from admission.engine.vocabulary import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
+from admission.engine.victims import Preemptor, Taking, Target, ordered, permitted, reason_in_own_queue
+from admission.engine.vocabulary import IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -87,8 +87,10 @@ class _Search:
         ordering = _TargetOrdering(self._domain, preemptor, self._now, self._all, compared=not within_quota)
         for node in ordering:
             if node is preemptor.node or within_quota:
-                reason = IN_CLUSTER_QUEUE if node is preemptor.node else IN_COHORT_RECLAMATION
-                if self._take(Target(ordering.pop(node), node, reason)):
+                held = ordering.pop(node)
+                is_own = node is preemptor.node
+                reason = reason_in_own_queue(preemptor, held) if is_own else IN_COHORT_RECLAMATION
+                if self._take(Target(held, node, reason)):
                     return True
                 continue
             own_child, target_child = _siblings(preemptor.node, node)

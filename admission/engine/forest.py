@@ -136,6 +136,7 @@ class Forest:
             root, fault = roots.get(spec.cohort_name, (spec.cohort_name, ""))
             queue.spec = spec
             queue.protection = Protection.of(spec)
+            queue.time_slice = _seconds(spec.preemption.time_slice)
             queue.migration = MigrationPolicy.of(spec)
             interval = None if spec.aging is None else _seconds(spec.aging.priority_interval)
             queue.priority_interval = interval or 0.0
@@ -247,7 +248,9 @@ class Forest:
         at = {queue.node: queue for queue in queues if queue.node is not None and not queue.inactive}
         converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
         placing = any(queue.topologies is not None for queue in queues)
-        guarded = bool(self.lost) or any(queue.protection is not None for queue in queues)
+        guarded = bool(self.lost) or any(
+            queue.protection is not None or queue.time_slice is not None for queue in queues
+        )
         guard = Guard(self.preemptions, lost=self.lost) if guarded else None
         concurrent = any(queue.migration is not None for queue in queues)
         return Domain(

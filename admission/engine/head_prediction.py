@@ -260,7 +260,7 @@ def _shape_head(queue: ClusterQueue, node: Node, tree: Tree, item: Item, *, igno
     lowest = queue.lowest_priority()
     own = {
         "Never": False,
-        "LowerPriority": lowest < item.shape.priority,
+        "LowerPriority": lowest < item.shape.priority + (queue.time_slice is not None),
         "LowerOrNewerEqualPriority": lowest <= item.shape.priority,
         "Any": lowest < inf,
     }[preemption.within_cluster_queue]

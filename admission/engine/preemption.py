@@ -18,12 +18,8 @@ from admission.engine.tree import (
     lowest_subtree,
     within_quota,
 )
-from admission.engine.victims import Placing, Preemptor, Taking, Target, ordered, permitted
-from admission.engine.vocabulary import (
-    IN_CLUSTER_QUEUE,
-    IN_COHORT_RECLAIM_WHILE_BORROWING,
-    IN_COHORT_RECLAMATION,
-)
+from admission.engine.victims import Placing, Preemptor, Taking, Target, ordered, permitted, reason_in_own_queue
+from admission.engine.vocabulary import IN_COHORT_RECLAIM_WHILE_BORROWING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +46,6 @@ class Variant(Enum):
 
 
 _REASONS = {
-    Variant.OWN_QUEUE: IN_CLUSTER_QUEUE,
     Variant.HIERARCHY: IN_COHORT_RECLAMATION,
     Variant.WITHOUT_BORROWING: IN_COHORT_RECLAMATION,
     Variant.WHILE_BORROWING: IN_COHORT_RECLAIM_WHILE_BORROWING,
@@ -182,7 +177,7 @@ def _attempt(preemptor: Preemptor, candidates: list[Candidate], *, may_borrow: b
 
     taking = Taking(enough, preemptor.placing)
     found = any(
-        taking.take(Target(candidate.held, candidate.node, _REASONS[candidate.variant]))
+        taking.take(Target(candidate.held, candidate.node, _reason(candidate, preemptor)))
         for candidate in candidates
         if _valid(candidate, preemptor, may_borrow=may_borrow)
     )
@@ -201,6 +196,11 @@ def _valid(candidate: Candidate, preemptor: Preemptor, *, may_borrow: bool) -> b
             return False
         node = node.parent
     return True
+
+
+def _reason(candidate: Candidate, preemptor: Preemptor) -> str:
+    own = candidate.variant is Variant.OWN_QUEUE
+    return reason_in_own_queue(preemptor, candidate.held) if own else _REASONS[candidate.variant]
 
 
 def _candidates(domain: Domain, preemptor: Preemptor) -> list[Candidate]:

@@ -44,9 +44,9 @@ class PreemptionHint:
     """Amount held by candidates of other ClusterQueues of the tree, as far as these exceed their nominal quota."""
     others_workloads: int = 0
     """Number of candidates of other ClusterQueues."""
-    protected_until: float | None = None
-    """When the first workload may be preempted that is protected now, and a candidate otherwise (Unix time, s); None:
-    there is none."""
+    next_at: float | None = None
+    """When the first workload may be preempted that is protected now, or has its time slice, and is a candidate
+    otherwise (Unix time, s); None: there is none."""
 
     @property
     def hint(self) -> str:
@@ -56,12 +56,12 @@ class PreemptionHint:
         if self.within_cluster_queue == self.reclaim_within_cohort == "Never":
             return f"its ClusterQueue preempts no workloads ({policies})"
         what = f"{resource_word(self.resource)} ({self.flavor})"
-        protected = ""
-        if self.protected_until is not None:
-            until = sentences.time(self.protected_until)
-            protected = f"; others are protected from preemption, the first until {until}"
+        later = ""
+        if self.next_at is not None:
+            until = sentences.time(self.next_at)
+            later = f"; others may be preempted later, the first at {until}"
         if not self.own_workloads and not self.others_workloads:
-            return f"no admitted workload may be preempted for {what}: {policies}{protected}"
+            return f"no admitted workload may be preempted for {what}: {policies}{later}"
         sources = [
             f"{amount_number(self.resource, amount)} from {count} {kind}{'s' if count > 1 else ''} {where}"
             for amount, count, kind, where in (
@@ -73,7 +73,7 @@ class PreemptionHint:
         verdict = "might be enough" if self.own + self.others >= self.missing else "is not enough"
         return (
             f"{what}: at most {' and '.join(sources)}, which {verdict} for the "
-            f"{amount_number(self.resource, self.missing)} that are missing ({policies}){protected}"
+            f"{amount_number(self.resource, self.missing)} that are missing ({policies}){later}"
         )
 
 

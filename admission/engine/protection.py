@@ -1,8 +1,13 @@
-"""Protection from preemption: for some time since their admission, and after repeated preemptions.
+"""Times of workloads at which they may be preempted: protection since their admission, and time slices.
 
-An extension of Kueue, with the rules of its KEP 9876, off unless a ClusterQueue has `preemptionProtection`. The
-ClusterQueue of the workload that would be preempted decides, whoever the preemptor is. A workload that is protected is
-no candidate; when the protection ends that alone has kept one from being preempted, pending workloads are tried again.
+Protection is an extension of Kueue, with the rules of its KEP 9876, off unless a ClusterQueue has
+`preemptionProtection`. The ClusterQueue of the workload that would be preempted decides, whoever the preemptor is. A
+workload that is protected is no candidate; when the protection ends that alone has kept one from being preempted,
+pending workloads are tried again.
+
+So they are when a time slice ends (`preemption.timeSlice`, an extension, too): from then on workloads of the same
+priority in the same ClusterQueue may preempt it, and it queues behind them. In Kueue a controller beside it lowers the
+priority of what has run for some time (`priority-boost`).
 """
 
 from __future__ import annotations
@@ -92,14 +97,22 @@ class Guard:
         self.now = now
         """Unix time (s)."""
         self.ends_at: float | None = None
-        """When the first protection ends that has kept a workload from being preempted; None: none has."""
+        """When the first protection or time slice ends without which a workload could be preempted; None: none does."""
 
     def covers(self, held: Held, claim: Claim) -> bool:
         """Whether a workload, which is a candidate otherwise, must not be preempted now."""
         if (held.admission.cluster or held.workload.cluster) in self._lost and not held.evicting:
             return True
         end = self.until(held, (claim,))
-        if held.evicting or end <= self.now:
+        return not held.evicting and self._lasts(end)
+
+    def gives_way(self, held: Held, time_slice: float) -> bool:
+        """Whether a workload has run for so many seconds, so that others of its priority may preempt it."""
+        return held.evicting or not self._lasts(began_at(held) + time_slice)
+
+    def _lasts(self, end: float) -> bool:
+        """Whether a time at whose end workloads are to be tried again is not over."""
+        if end <= self.now:
             return False
         self.ends_at = end if self.ends_at is None else min(self.ends_at, end)
         return True
@@ -109,7 +122,7 @@ class Guard:
         protection = held.queue.protection
         if protection is None:
             return 0.0
-        since = max(held.admitted_at, held.cleared_at)
+        since = began_at(held)
         seconds = max(protection.seconds[claim] for claim in claims)
         if self.is_preempted_often(held):
             seconds = max(seconds, protection.longer)
@@ -122,3 +135,8 @@ class Guard:
             return False
         counted = self._past.count(held.workload.uid, held.admitted_at - protection.within, held.admitted_at)
         return counted >= protection.times
+
+
+def began_at(held: Held) -> float:
+    """Return when a workload was admitted, or its checks were ready (Unix time, s)."""
+    return max(held.admitted_at, held.cleared_at)

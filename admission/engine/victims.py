@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from admission.engine.events import Evict
-from admission.engine.vocabulary import FOREIGN, PREEMPTED, PREEMPTION_TEXTS
+from admission.engine.vocabulary import FOREIGN, IN_CLUSTER_QUEUE, PREEMPTED, PREEMPTION_TEXTS, TIME_SLICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -98,26 +98,42 @@ def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str, claim: Cla
     if policy == "Never":
         return
     # LowerPriority: strictly lower; LowerOrNewerEqualPriority: also of equal priority if it began to wait later.
-    most = (
-        inf
-        if policy == "Any"
-        else preemptor.priority
-        if policy == "LowerOrNewerEqualPriority"
-        else preemptor.priority - 1
-    )
+    slices = queue.time_slice is not None and claim == "own"
+    equal = policy == "LowerOrNewerEqualPriority" or slices
+    most = inf if policy == "Any" else preemptor.priority if equal else preemptor.priority - 1
     for held in queue.held_up_to_priority(most):
         workload = held.workload
         if workload.uid in preemptor.excluded or not any(fr in preemptor.needed for fr, _ in held.amounts):
             continue
         if (
-            policy == "LowerOrNewerEqualPriority"
+            policy != "Any"
             and held.priority == preemptor.priority
-            and preemptor.since >= held.since
+            and not _is_newer(preemptor, held, policy)
+            and not (slices and _gives_way(preemptor, held))
         ):
             continue
         if preemptor.guard is not None and preemptor.guard.covers(held, claim):
             continue
         yield held
+
+
+def _is_newer(preemptor: Preemptor, held: Held, policy: str) -> bool:
+    """Whether a candidate of the same priority may be preempted as it began to wait later."""
+    return policy == "LowerOrNewerEqualPriority" and preemptor.since < held.since
+
+
+def _gives_way(preemptor: Preemptor, held: Held) -> bool:
+    """Whether the time slice of a candidate of the same priority in the same ClusterQueue is over."""
+    time_slice, guard = preemptor.queue.time_slice, preemptor.guard
+    return time_slice is not None and guard is not None and guard.gives_way(held, time_slice)
+
+
+def reason_in_own_queue(preemptor: Preemptor, held: Held) -> str:
+    """Return why a candidate in the preemptor's ClusterQueue may be preempted."""
+    if held.priority < preemptor.priority:
+        return IN_CLUSTER_QUEUE
+    newer = _is_newer(preemptor, held, preemptor.queue.spec.preemption.within_cluster_queue)
+    return IN_CLUSTER_QUEUE if newer else TIME_SLICE
 
 
 def ordered(

@@ -65,12 +65,15 @@ RESERVATION_STARTED: Final = "ReservationStarted"
 """Sluice's own: a Reservation has begun that evicts what is in its way."""
 
 IN_CLUSTER_QUEUE: Final = "InClusterQueue"
+TIME_SLICE: Final = "TimeSlice"
+"""Sluice's own: its time slice is over, and another workload of the same priority has its turn."""
 IN_COHORT_RECLAMATION: Final = "InCohortReclamation"
 IN_COHORT_FAIR_SHARING: Final = "InCohortFairSharing"
 IN_COHORT_RECLAIM_WHILE_BORROWING: Final = "InCohortReclaimWhileBorrowing"
 
 PREEMPTION_TEXTS: Final = {
     IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    TIME_SLICE: "the end of its time slice",
     IN_COHORT_RECLAMATION: "reclamation within the cohort",
     IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
     IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",

@@ -86,10 +86,19 @@ class Preemption(Model):
 
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of the same ClusterQueue may be preempted."""
+    time_slice: PositiveDuration | None = None
+    """How long a workload runs before others of the same priority in the ClusterQueue may preempt it, and it queues
+    behind them, such as `1h`: so they take turns. An extension; not given: they may not."""
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
     """Which workloads of other ClusterQueues that have borrowed its quota may be preempted."""
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
     """Whether workloads of other ClusterQueues may be preempted for a workload that has to borrow."""
+
+    @model_validator(mode="after")
+    def _slices_need_preemption(self) -> Self:
+        if self.within_cluster_queue == "Never" and self.time_slice is not None:
+            raise FieldFaultsError([("timeSlice", "withinClusterQueue must not be Never with it")])
+        return self
 
     @model_validator(mode="after")
     def _borrowing_needs_reclaiming(self) -> Self:

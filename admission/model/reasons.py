@@ -124,6 +124,7 @@ EVICTED: Final = (
 
 PREEMPTED: Final = (
     Reason("InClusterQueue", "For a workload of its own ClusterQueue (`withinClusterQueue`)", ""),
+    Reason("TimeSlice", "For a workload of the same priority, as its time slice was over (`timeSlice`)", "", own=True),
     Reason("InCohortReclamation", "For a ClusterQueue that took back what it had lent (`reclaimWithinCohort`)", ""),
     Reason("InCohortFairSharing", "For a ClusterQueue with a smaller share, by fair sharing", ""),
     Reason("InCohortReclaimWhileBorrowing", "For a ClusterQueue that borrows itself (`borrowWithinCohort`)", ""),

@@ -591,9 +591,16 @@ def protected(until: float, *, is_preempted_often: bool) -> str:
     return text[0].upper() + text[1:]
 
 
-def protected_others(until: float) -> str:
-    """Workloads that it might preempt are protected."""
-    return f"Workloads that it might preempt are protected from preemption, the first of them until {time(until)}."
+def others_later(until: float) -> str:
+    """Workloads that it might preempt are protected, or have their time slice."""
+    return f"Others may be preempted for it later, the first of them at {time(until)}."
+
+
+def gives_way(at: float) -> str:
+    """Its time slice ends, or has ended."""
+    return (
+        f"From {time(at)} on workloads of the same priority may preempt it (preemption.timeSlice of its ClusterQueue)."
+    )
 
 
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."

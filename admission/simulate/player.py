@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from admission.engine import (
@@ -174,7 +175,7 @@ class Player:
             self.admitted[key] = reassign.admission
             self._events.left(key)
         for evict in decisions.evicted:
-            self._requeue(self._keys[evict.workload.uid], now)
+            self._requeue(self._keys[evict.workload.uid], now, at_the_end=evict.to_queue_end)
         due = [key for key, end in self._ends.items() if end == cycle] + self._finish.get(cycle, [])
         finished = sorted(key for key in set(due) if key in self.admitted)
         self._finished += finished
@@ -191,9 +192,11 @@ class Player:
             self._requeue(key, now)
         return {**self._report(cycle, decisions, finished), **self._placement_report(decisions, failed)}
 
-    def _requeue(self, key: str, now: float) -> None:
-        """Complete an eviction: the workload's quota is free, and it waits again."""
+    def _requeue(self, key: str, now: float, *, at_the_end: bool = False) -> None:
+        """Complete an eviction: the workload's quota is free, and it waits again, at the queue's end if so."""
         workload = self._workloads[key].workload
+        if at_the_end:
+            workload = replace(workload, queued_at=now)
         del self.admitted[key]
         self._ends.pop(key, None)
         self._events.left(key)

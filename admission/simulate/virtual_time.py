@@ -59,7 +59,10 @@ class VirtualTime:
         """Decide what can be decided now. Evicted workloads wait again after `STOPPING_SECONDS`."""
         decisions = self.engine.settle(self.now)
         for evict in decisions.evicted:
-            self._release(self.now + STOPPING_SECONDS, WorkloadGone(evict.workload.uid, requeue=evict.workload))
+            workload = evict.workload
+            if evict.to_queue_end:
+                workload = replace(workload, queued_at=self.now)
+            self._release(self.now + STOPPING_SECONDS, WorkloadGone(workload.uid, requeue=workload))
         return decisions
 
     def advance(

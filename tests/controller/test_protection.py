@@ -1,4 +1,4 @@
-"""Protection from preemption, from the submission to the preemption, and across a restart."""
+"""Protection from preemption, and time slices, from the submission to the preemption, and across a restart."""
 
 from __future__ import annotations
 
@@ -46,6 +46,24 @@ async def test_protected_job_is_preempted_when_it_has_run_so_long(world):
     assert any("Preempted" in reason for reason, _ in await world.history("low"))
 
 
+async def test_jobs_of_the_same_priority_take_turns_also_after_a_restart(world):
+    slices = {"withinClusterQueue": "LowerPriority", "timeSlice": "1h"}
+    await world.apply(flavor(), cluster_queue(cpu="1", preemption=slices), local_queue())
+    await world.start()
+    for name in ("one", "two", "three"):
+        await world.submit(job(name))
+        await world.record(name, "admitted" if name == "one" else "pending")
+    for name, after in (("one", "two"), ("two", "three"), ("three", "one")):
+        await world.job(name, runs)
+        await world.end()
+        await world.start()
+        world.pass_time(3601)
+        await world.job(name, is_gated)
+        await world.job(after, runs)
+    preempted = [message for reason, message in await world.history("one") if "Preempted" in reason]
+    assert "due to the end of its time slice" in preempted[0]
+
+
 @pytest.mark.costly
 async def test_preemptions_before_a_restart_protect(world):
     await set_up(world, afterPreemptions={"times": 2, "within": "1h", "minAdmitDuration": "30m"})
@@ -64,7 +82,7 @@ async def test_preemptions_before_a_restart_protect(world):
     running = await world.record("low", "admitted")
     assert "It was preempted repeatedly" in engine.explain(running.workload.uid).protected
     (hint,) = engine.explain(waits.workload.uid).preemption_hints
-    assert hint.protected_until is not None
+    assert hint.next_at is not None
     world.pass_time(1801)
     await world.job("three", runs)
 
@@ -91,7 +109,7 @@ async def test_time_until_the_checks_are_ready_does_not_count(world):
     await world.start()
     low = await world.record("low", "admitted")
     (hint,) = world.controller.engine().explain((await world.record("high", "pending")).workload.uid).preemption_hints
-    assert hint.protected_until == pytest.approx(low.cleared_at + 1200)
+    assert hint.next_at == pytest.approx(low.cleared_at + 1200)
     world.pass_time(201)
     await world.record("high", "admitted")
 

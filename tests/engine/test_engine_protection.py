@@ -53,8 +53,8 @@ def test_explanations_say_until_when():
     world.admitted()
     found = world.engine.explain("high")
     assert found is not None
-    assert [hint.protected_until for hint in found.preemption_hints] == [2200]
-    assert "protected from preemption, the first until 1970-01-01T00:36:40Z" in found.preemption_hints[0].hint
+    assert [hint.next_at for hint in found.preemption_hints] == [2200]
+    assert "others may be preempted later, the first at 1970-01-01T00:36:40Z" in found.preemption_hints[0].hint
     running = world.engine.explain("low")
     assert running is not None
     assert "until 1970-01-01T00:36:40Z" in running.protected
@@ -121,7 +121,7 @@ def test_fair_sharing_has_its_own_time(field, kept):
     found = world.engine.explain("a0")
     if kept:
         assert found is not None
-        assert found.preemption_hints[0].protected_until == 4600
+        assert found.preemption_hints[0].next_at == 4600
 
 
 def test_time_for_admission_checks_is_no_run_time():

@@ -208,8 +208,8 @@ def _beside(
         yield f"It held quota before, and lost it: {_OF_PREEMPTION.sub('', workload.evicted)}"
     if found is None or workload.reason in HOPELESS:
         return
-    if protected := [hint.protected_until for hint in found.preemption_hints if hint.protected_until is not None]:
-        yield sentences.protected_others(min(protected))
+    if protected := [hint.next_at for hint in found.preemption_hints if hint.next_at is not None]:
+        yield sentences.others_later(min(protected))
     in_the_way = []
     if found.ahead:
         in_the_way.append(f"Ahead: {_named(found.ahead_first, found.ahead - len(found.ahead_first))}.")

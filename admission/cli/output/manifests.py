@@ -26,6 +26,7 @@ _EXTENSIONS = {
         "backfill",
         "timeLimits",
         "preemptionProtection",
+        "preemption.timeSlice",
         "aging",
         "calendar",
         "concurrentAdmissionPolicy.migration.constraints.minimumRuntime",

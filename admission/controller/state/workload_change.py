@@ -280,16 +280,24 @@ class WorkloadChange:
     # --- evicted
 
     def evict(
-        self, *, reason: str, message: str, preemption: str = "", decided_by_engine: bool = False, **fields: Any
+        self,
+        *,
+        reason: str,
+        message: str,
+        preemption: str = "",
+        decided_by_engine: bool = False,
+        to_queue_end: bool = False,
+        **fields: Any,
     ) -> None:
         """Evict it; it holds its quota until its pods have terminated.
 
         `preemption`: Kueue's preemption reason, such as InCohortReclamation, if it is preempted.
-        `decided_by_engine`: the engine knows of the eviction. `fields`: further fields of its record to change.
+        `decided_by_engine`: the engine knows of the eviction. `to_queue_end`: it queues again as if it were created
+        now. `fields`: further fields of its record to change.
         """
         workload = self.tracked.record.workload
-        if workload.queued_at is not None:  # the position that it got by an earlier eviction
-            fields = {"workload": replace(workload, queued_at=None), **fields}
+        if to_queue_end or workload.queued_at is not None:  # the position that it got by an earlier eviction
+            fields = {"workload": replace(workload, queued_at=self.now if to_queue_end else None), **fields}
         admission = self.tracked.record.admission
         if admission is not None and admission.cluster:
             self.tracked.sent_to = admission.cluster

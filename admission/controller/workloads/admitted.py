@@ -5,7 +5,6 @@ The rules, reasons and messages are Kueue's (`workload_controller.go`). Pure fun
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.tracked import StartPatch
@@ -177,11 +176,12 @@ def _evaluate_checks(change: WorkloadChange, seen: Observed, environment: Enviro
         change.deactivate(cause=ADMISSION_CHECK, because=sentences.rejected(_names_and_messages(rejected)))
     elif retrying:
         later = _requeue_after(retrying)
-        _evict_to_queue_end(
-            change,
+        fields: dict[str, Any] = {} if later is None else {"not_before": later}
+        change.evict(
             reason=ADMISSION_CHECK,
             message=sentences.retried(_names_and_messages(retrying)),
-            **({} if later is None else {"not_before": later}),
+            to_queue_end=True,
+            **fields,
         )
     elif tracked.record.checks_pending and _all_ready(tracked.checks) and (obj := tracked.object) is not None:
         if _is_unplaced(tracked.record):
@@ -248,12 +248,6 @@ def _names_and_messages(checks: Iterable[CheckRecord]) -> list[tuple[str, str]]:
     return [(check.name, check.message) for check in checks]
 
 
-def _evict_to_queue_end(change: WorkloadChange, *, reason: str, message: str, **fields: Any) -> None:
-    """Evict the workload, and requeue it as if it were created now. `fields`: further fields of its record to set."""
-    later = replace(change.tracked.record.workload, queued_at=change.now)
-    change.evict(reason=reason, message=message, **{"workload": later, **fields})
-
-
 def _note_readiness(change: WorkloadChange, seen: Observed, policy: WaitForPodsReady | None) -> None:
     """Record when the pods became ready or unready; times are kept only with `waitForPodsReady`."""
     is_ready = seen.ready and not seen.suspended
@@ -311,7 +305,4 @@ def _readiness_timed_out(change: WorkloadChange, policy: WaitForPodsReady, envir
         "requeues": requeues,
         "not_before": change.now + policy.pause(requeues, environment.chance()),
     }
-    if policy.count_from_eviction:
-        _evict_to_queue_end(change, **fields)
-    else:
-        change.evict(**fields)
+    change.evict(**fields, to_queue_end=policy.count_from_eviction)

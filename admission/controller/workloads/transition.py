@@ -79,6 +79,7 @@ def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -
             message=sentences.taken_back(decision.message) if quota_is_taken else decision.message,
             preemption=decision.preemption_reason,
             decided_by_engine=True,
+            to_queue_end=decision.to_queue_end,
         )
 
 
