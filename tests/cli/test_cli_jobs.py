@@ -348,7 +348,8 @@ async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path
                 assert refused.exit_code == 1
                 assert 'User "bob" cannot' in refused.stderr
             for command, role in ((["prioritize", "mine", "--top"], "sluice-team-lead"), (["tree"], "sluice-viewer"),
-                                  (["stop", "cq/cq"], "sluice-admin")):  # fmt: skip
+                                  (["stop", "cq/cq"], "sluice-admin"), (["drain", "node", "n"], "sluice-admin"),
+                                  (["audit"], "sluice-admin")):  # fmt: skip
                 refused = await alice(*command)
                 assert (refused.exit_code, f"ClusterRole {role}" in refused.stderr) == (1, True), refused.stderr
             for command in (["get", "wl"], ["logs", "mine"], ["submit", *FLAGS]):

@@ -164,7 +164,7 @@ def _name(kind: str, name: str) -> str:
 
 
 async def _put(sluice: Sluice, kind: str, name: str, spec: dict[str, Any], writing: WritingFlags) -> None:
-    from admission.client import NotFound
+    from admission.client import AlreadyExists
 
     drains = sluice.documents("drains")
     written: Document = {
@@ -176,10 +176,9 @@ async def _put(sluice: Sluice, kind: str, name: str, spec: dict[str, Any], writi
     document, outcome = None, "drained"
     if writing.dry_run != "client":
         try:
-            found = await drains.get(_name(kind, name))
-        except NotFound:
             document = await drains.create(written, options=writing.options)
-        else:
+        except AlreadyExists:
+            found = await drains.get(_name(kind, name))
             written["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
             document, outcome = await drains.replace(written, options=writing.options), "drained, as now given"
     ends = f"what runs there is evicted at {spec['deadline']}" if "deadline" in spec else "what runs there may end"
