@@ -29,7 +29,10 @@ NAMESPACE_HINT = "if it is in another namespace, add -n NAMESPACE"
 
 
 _ROLE_HINTS: Final = (
-    (r'cannot (get|list|watch) resource "(?!audits)[^"]*" .* at the cluster scope', "the ClusterRole sluice-viewer allows it: ask an admin"),
+    (
+        r'cannot (get|list|watch) resource "(?!audits)[^"]*" .* at the cluster scope',
+        "the ClusterRole sluice-viewer allows it: ask an admin",
+    ),
     (r"at the cluster scope", "it requires the ClusterRole sluice-admin: ask an admin"),
     (
         r'cannot patch resource "workloads" .* in the namespace',
