@@ -1,4 +1,4 @@
-"""Typed values of the client's responses: workloads, explanations, histories, impact, usage.
+"""Typed values of the client's responses that are not as the API answers: workloads, impact, usage.
 
 Times are timezone-aware datetimes in UTC. Quantities are strings as in Kubernetes (`500m`, `10Gi`). Fields that the
 server leaves out are empty, 0 or None.
@@ -7,7 +7,7 @@ server leaves out are empty, 0 or None.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from admission.model.resource_words import usage_unit
 
@@ -66,173 +66,6 @@ class Workload:
     def _holds(self, kind: str) -> bool:
         condition = self.conditions.get(kind)
         return condition is not None and condition.holds
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A flavor that was tried for a pod set; `reason` (of docs/reasons.md) and `obstacles` say why it does not fit."""
-
-    pod_set: str
-    flavor: str
-    reason: str = ""
-    obstacles: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Lack:
-    """Missing quota for one resource in one flavor."""
-
-    flavor: str
-    resource: str
-    asked: str
-    """The amount that all pod sets together request."""
-    free: str
-    """Amount that its ClusterQueue could use now, including borrowing."""
-    borrowable: str
-    """The part of `free` that would be borrowed."""
-    most: str
-    """Amount that its ClusterQueue could use if nothing else was in use."""
-    used: str
-    """Amount that its ClusterQueue uses."""
-    used_by_others: str
-    """Amount that all other ClusterQueues of its Cohorts use."""
-    refused_by: str
-    """The queue or Cohort that is the limit, and by which quota: `Cohort research: nominalQuota`."""
-    hint: str
-    """What would help."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartEstimate:
-    """Estimated start: half of the workloads with this estimate start before `p50`, nine of ten before `p90`."""
-
-    p50: datetime
-    p90: datetime
-    made: datetime
-    share_held: float | None
-    """Share of past estimates for which the workload had started by p90; None while there are too few."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Explanation of a workload's state: `reason` is one of docs/reasons.md, `message` describes it and what helps."""
-
-    state: str
-    reason: str
-    message: str
-    cluster_queue: str
-    position_in_cluster_queue: int
-    """From 1; 0 if it is not pending, or cannot be admitted as it is."""
-    position_in_local_queue: int
-    not_before: datetime | None
-    """End of its backoff, after an eviction that it caused itself."""
-    ahead: int
-    """Number of workloads ahead of it in its ClusterQueue."""
-    ahead_first: tuple[str, ...]
-    """`namespace/name` of the first of these in its own namespace."""
-    attempts: tuple[Attempt, ...]
-    lacks: tuple[Lack, ...]
-    prospects: tuple[str, ...]
-    """What preemption of others could free, one sentence for each missing resource."""
-    estimated_start: StartEstimate | None = None
-    remedies: tuple[str, ...] = ()
-    """Changes, each of which would let it be admitted now; they complete the sentence "It could start now ..."."""
-    sentences: tuple[str, ...] = ()
-    """The answer in paragraphs, the headline first, as `sluice why` prints them."""
-    standing: str = ""
-    """Its position as text, as `sluice position` prints it."""
-    details: tuple[str, ...] = ()
-    """What `sluice why --verbose` prints below."""
-    no_estimate: str = ""
-    """Why there is no `estimated_start`, and when there will be."""
-    waiting_in_cluster_queue: int = 0
-    """Number of workloads with a position in its ClusterQueue."""
-    waiting_in_local_queue: int = 0
-    """Number of workloads with a position in its LocalQueue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A pending workload with its positions: from 1; 0 if it cannot be admitted as it is."""
-
-    name: str
-    namespace: str
-    priority: int
-    local_queue: str
-    position_in_cluster_queue: int
-    position_in_local_queue: int
-    created: datetime | None
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """An event in the history of a workload; `state` is its state from then on."""
-
-    at: datetime
-    state: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Quota that a workload had from `start` to `end` (None: it still has it)."""
-
-    start: datetime
-    end: datetime | None
-    end_reason: str
-    cluster_queue: str
-    pod_set: str
-    flavor: str
-    resource: str
-    amount: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """Events in which a workload was admitted and evicted again and again; `first` and `last` are their indices."""
-
-    first: int
-    last: int
-    rounds: int
-    """The number of its admissions."""
-    preemptors: int
-    """The number of different workloads for which it was preempted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """History of a workload, the oldest events first."""
-
-    transitions: tuple[Transition, ...]
-    admissions: tuple[Held, ...]
-    folds: tuple[Fold, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A changed field; `before` or `after` is None if the field did not or does not exist."""
-
-    path: str
-    before: Any
-    after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """A version of a queue object, with author, time and reason."""
-
-    revision: str
-    at: datetime
-    operation: str
-    user: str
-    reason: str
-    changes: tuple[Change, ...]
-    document: Document | None = field(repr=False)
-    """The object in this version; None if it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)

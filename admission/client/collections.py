@@ -19,8 +19,8 @@ from admission.model.queues import QueueObject
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from admission.client.answers import Revision
     from admission.client.transport import Document, Transport
+    from admission.model.answers import Version
 
 Q = TypeVar("Q", bound=QueueObject)
 
@@ -113,13 +113,15 @@ class Collection(Generic[Q]):
         """Delete an object. Raises Conflict while other objects refer to it."""
         await self.documents.delete(name, self._scope(namespace), options=Options(reason, dry_run))
 
-    async def history(self, name: str, *, namespace: str | None = None) -> AsyncGenerator[Revision]:
+    async def history(self, name: str, *, namespace: str | None = None) -> AsyncGenerator[Version]:
         """Yield the versions of an object, also of a deleted one, the newest first; pages are read as needed."""
+        from admission.model.answers import Version
+
         path = self.documents.path(self._scope(namespace), name, "history")
         async with aclosing(pages(self.documents.transport, path, {})) as found:
             async for page in found:
                 for item in page["items"]:
-                    yield reading.read(reading.revision, item)
+                    yield reading.answer(Version, item)
 
     async def rollback(
         self, name: str, revision: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False

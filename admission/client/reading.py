@@ -7,20 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from admission.client.answers import (
     Affected,
-    Attempt,
-    Change,
     Condition,
-    Explanation,
-    Fold,
-    Held,
     Impact,
-    Lack,
     Overrun,
-    Pending,
-    Revision,
-    StartEstimate,
-    Story,
-    Transition,
     UsageReport,
     UsageRow,
     Workload,
@@ -31,9 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from admission.client.transport import Document
+    from admission.model.base import Model
 
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Model")
 
 _NOT_KEYS = (
     "resource", "amountSeconds", "nominalSeconds", "borrowedSeconds", "quotaSeconds", "idleSeconds", "from", "to",
@@ -49,6 +40,11 @@ def read(reader: Callable[[Document], T], document: Document) -> T:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise BadAnswer(f"the server's answer is not as expected ({what}); is it of another version?") from error
+
+
+def answer(model: type[M], document: Document) -> M:
+    """Parse an answer that is one of `admission.model.answers`; fields that this version does not know are left out."""
+    return read(lambda found: model.model_validate(found, extra="ignore"), document)
 
 
 def workload(document: Document) -> Workload:
@@ -76,86 +72,6 @@ def submitted(document: Document) -> tuple[str, str]:
     owners: Sequence[Document] = document["metadata"].get("ownerReferences", ())
     owner = document.get("spec", {}).get("object") or next(iter(owners), {})
     return owner.get("kind", ""), owner.get("name", "")
-
-
-def explanation(document: Document) -> Explanation:
-    """Convert a response of `explain`."""
-    return Explanation(
-        state=document.get("state", ""),
-        reason=document.get("reason", ""),
-        message=document.get("message", ""),
-        cluster_queue=document.get("clusterQueue", ""),
-        position_in_cluster_queue=document.get("positionInClusterQueue") or 0,
-        position_in_local_queue=document.get("positionInLocalQueue") or 0,
-        not_before=_time(document.get("notBefore")),
-        ahead=document.get("ahead", 0),
-        ahead_first=tuple(document.get("aheadFirst", ())),
-        attempts=tuple(_attempt(item) for item in document.get("attempts", ())),
-        lacks=tuple(_lack(item) for item in document.get("lacks", ())),
-        prospects=tuple(item["hint"] for item in document.get("prospects", ())),
-        estimated_start=_estimate(document.get("estimatedStart")),
-        remedies=tuple(item["hint"] for item in document.get("remedies", ())),
-        sentences=tuple(document.get("sentences", ())),
-        standing=document.get("standing", ""),
-        details=tuple(document.get("details", ())),
-        no_estimate=document.get("noEstimate", ""),
-        waiting_in_cluster_queue=document.get("waitingInClusterQueue") or 0,
-        waiting_in_local_queue=document.get("waitingInLocalQueue") or 0,
-    )
-
-
-def _estimate(document: Document | None) -> StartEstimate | None:
-    if document is None:
-        return None
-    p50, p90, made = (datetime.fromisoformat(document[name]) for name in ("p50", "p90", "madeAt"))
-    return StartEstimate(p50, p90, made, document.get("shareHeld"))
-
-
-def pending(document: Document) -> list[Pending]:
-    """Convert a response of `pendingworkloads`."""
-    return [
-        Pending(
-            name=item["metadata"]["name"],
-            namespace=item["metadata"].get("namespace", ""),
-            priority=item.get("priority", 0),
-            local_queue=item.get("localQueueName") or item.get("localQueue", ""),
-            position_in_cluster_queue=item["positionInClusterQueue"],
-            position_in_local_queue=item["positionInLocalQueue"],
-            created=_time(item["metadata"].get("creationTimestamp")),
-            reason=item.get("reason", ""),
-            message=item.get("message", ""),
-        )
-        for item in document["items"]
-    ]
-
-
-def story(document: Document) -> Story:
-    """Convert a response of a workload's `history`."""
-    return Story(
-        tuple(
-            Transition(_at(item["at"]), item.get("state", ""), item.get("reason", ""), item.get("message", ""))
-            for item in document.get("items", ())
-        ),
-        tuple(_held(item) for item in document.get("admissions", ())),
-        tuple(
-            Fold(item["first"], item["last"], item["rounds"], item["preemptors"]) for item in document.get("folds", ())
-        ),
-    )
-
-
-def revision(document: Document) -> Revision:
-    """Convert an item of a queue object's `history`."""
-    return Revision(
-        revision=str(document["revision"]),
-        at=_at(document["at"]),
-        operation=document.get("operation", ""),
-        user=document.get("user", ""),
-        reason=document.get("reason", ""),
-        changes=tuple(
-            Change(item.get("path", ""), item.get("before"), item.get("after")) for item in document.get("diff", ())
-        ),
-        document=document.get("object"),
-    )
 
 
 def impact(document: Document) -> Impact | None:
@@ -205,44 +121,6 @@ def _condition(item: Document) -> Condition:
         item.get("reason", ""),
         item.get("message", ""),
         _time(item.get("lastTransitionTime")),
-    )
-
-
-def _attempt(item: Document) -> Attempt:
-    return Attempt(
-        item.get("podSet", ""), item.get("flavor", ""), item.get("reason", ""), tuple(item.get("obstacles", ()))
-    )
-
-
-def _lack(item: Document) -> Lack:
-    def text(key: str) -> str:
-        return str(item.get(key, ""))
-
-    return Lack(
-        text("flavor"),
-        text("resource"),
-        text("asked"),
-        text("free"),
-        text("borrowable"),
-        text("most"),
-        text("used"),
-        text("usedByOthers"),
-        text("refusedBy"),
-        text("hint"),
-    )
-
-
-def _held(item: Document) -> Held:
-    return Held(
-        start=_at(item["from"]),
-        end=_time(item.get("to")),
-        end_reason=item.get("endReason") or "",
-        cluster_queue=item.get("clusterQueue", ""),
-        pod_set=item.get("podSet", ""),
-        flavor=item.get("flavor", ""),
-        resource=item.get("resource", ""),
-        amount=str(item.get("amount", "")),
-        count=item.get("count", 0),
     )
 
 

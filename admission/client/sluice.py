@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from admission.client.access import Endpoint
-    from admission.client.answers import Pending, UsageReport
+    from admission.client.answers import UsageReport
     from admission.client.collections import Collection
     from admission.client.transport import Document
+    from admission.model.answers import PendingWorkload
     from admission.model.queues import (
         AdmissionCheck,
         Budget,
@@ -243,10 +244,12 @@ class Sluice:
 
     async def pending(
         self, *, cluster_queue: str = "", local_queue: str = "", namespace: str | None = None
-    ) -> AsyncGenerator[Pending]:
+    ) -> AsyncGenerator[PendingWorkload]:
         """Yield the pending workloads of a ClusterQueue or of a LocalQueue (give one of the two), in order."""
         if bool(cluster_queue) == bool(local_queue):
             raise ValueError("name either a cluster_queue or a local_queue")
+        from admission.model.answers import PendingWorkloadsSummary
+
         queues = self.documents("clusterqueues" if cluster_queue else "localqueues")
         scope = None if cluster_queue else namespace or self._namespace
         offset = 0
@@ -254,7 +257,7 @@ class Sluice:
             page = await queues.get(
                 cluster_queue or local_queue, scope, "pendingworkloads", limit=str(_PAGE), offset=str(offset)
             )
-            items = reading.read(reading.pending, page)
+            items = reading.answer(PendingWorkloadsSummary, page).items
             for item in items:
                 yield item
             if len(items) < _PAGE:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from admission.client.answers import Explanation, Story, Workload
+    from admission.client.answers import Workload
     from admission.client.transport import Document, Transport
+    from admission.model.answers import WorkloadExplanation, WorkloadHistory
 
 _PODS = 1000
 """Most pods of a workload that are returned."""
@@ -91,13 +92,17 @@ class Workloads:
             raise NotReady(f'the workload of "{name}" {state} after {timeout:g} s') from error
         raise AssertionError("a watch does not end")
 
-    async def explain(self, name: str, *, namespace: str | None = None) -> Explanation:
+    async def explain(self, name: str, *, namespace: str | None = None) -> WorkloadExplanation:
         """Explain why a workload waits: missing quota, workloads ahead of it, and what would help."""
-        return reading.read(reading.explanation, await self._of(name, namespace, "explain"))
+        from admission.model.answers import WorkloadExplanation
 
-    async def history(self, name: str, *, namespace: str | None = None) -> Story:
+        return reading.answer(WorkloadExplanation, await self._of(name, namespace, "explain"))
+
+    async def history(self, name: str, *, namespace: str | None = None) -> WorkloadHistory:
         """Return the history of a workload: its transitions, and the quota that it had."""
-        return reading.read(reading.story, await self._of(name, namespace, "history"))
+        from admission.model.answers import WorkloadHistory
+
+        return reading.answer(WorkloadHistory, await self._of(name, namespace, "history"))
 
     async def pods(self, name: str, *, namespace: str | None = None) -> Sequence[Document]:
         """Return the first thousand pods of a workload, in the cluster in which they run, with their containers."""

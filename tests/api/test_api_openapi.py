@@ -14,6 +14,7 @@ from admission.api.application import create_app
 from admission.api.kinds import object_schemas
 from admission.api.kinds.subscriptions import SubscriptionStatus
 from admission.api.openapi import report_schemas
+from admission.model import answers
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -146,14 +147,14 @@ async def test_subresources_and_reports_match_their_schemas(api, commit, clock):
         return {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata")}
 
     for path, model in [
-        ("clusterqueues/one/pendingworkloads", report_schemas.PendingWorkloadsSummary),
-        ("namespaces/a/localqueues/main/pendingworkloads", report_schemas.PendingWorkloadsSummary),
+        ("clusterqueues/one/pendingworkloads", answers.PendingWorkloadsSummary),
+        ("namespaces/a/localqueues/main/pendingworkloads", answers.PendingWorkloadsSummary),
         ("clusterqueues/one/calendar", report_schemas.CalendarPreview),
-        ("namespaces/a/workloads/train/explain", report_schemas.WorkloadExplanation),
-        ("namespaces/a/workloads/run/explain", report_schemas.WorkloadExplanation),
-        ("namespaces/a/workloads/run/history", report_schemas.WorkloadHistory),
-        ("clusterqueues/one/history", report_schemas.HistoryList),
-        ("workloadpriorityclasses/high/history", report_schemas.HistoryList),
+        ("namespaces/a/workloads/train/explain", answers.WorkloadExplanation),
+        ("namespaces/a/workloads/run/explain", answers.WorkloadExplanation),
+        ("namespaces/a/workloads/run/history", answers.WorkloadHistory),
+        ("clusterqueues/one/history", answers.HistoryList),
+        ("workloadpriorityclasses/high/history", answers.HistoryList),
     ]:  # fmt: skip
         answer = await api.get(path)
         assert answer.status == 200, answer.body

@@ -12,12 +12,11 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import NOW, NOW_TEXT, commit
 
 from admission.api.documents.workload_names import workload_name
-from admission.api.openapi import report_schemas
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import NoEstimate, StartEstimate
 from admission.cli.commands.history import workload_history_lines
-from admission.client import reading
 from admission.engine import Explanation, PreemptionHint
+from admission.model import answers
 from admission.model.terms import Terms, parse_after
 from admission.store.records import Changes, CheckRecord, LastEviction, State, Transition
 
@@ -138,7 +137,7 @@ async def test_explain_names_what_a_workload_starts_after_and_what_waits_for_it(
     assert missing == {"object": "jobset/clean", "condition": "Ended"}
     assert [(each["object"], each["condition"]) for each in found["waitedForBy"]] == [("report", "Ended")]
     own = {key: value for key, value in found.items() if key not in ("apiVersion", "kind", "metadata")}
-    report_schemas.WorkloadExplanation.model_validate(own)
+    answers.WorkloadExplanation.model_validate(own)
     of_prep = (await api.get(f"{PREFIX}/namespaces/a/workloads/prep/explain")).body
     assert [each["object"] for each in of_prep["waitedForBy"]] == ["train"]
     assert "waitsFor" not in of_prep
@@ -333,7 +332,7 @@ async def test_workload_history_folds_admissions_that_end_with_evictions(api: Cl
     await store.commit(Changes(transitions=tuple(story[13:])), epoch=epoch)
     found = (await api.get(address)).body
     assert found["folds"] == [{"first": 4, "last": 19, "rounds": 4, "preemptors": 2}]
-    lines = workload_history_lines(reading.story(found))
+    lines = workload_history_lines(answers.WorkloadHistory.model_validate(found, extra="ignore"))
     assert len(lines) == 25 - 16 + 1
     assert "admitted and evicted 4 times, preempted for 2 different workloads" in lines[4]
 

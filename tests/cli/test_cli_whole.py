@@ -95,7 +95,10 @@ async def test_why_position_and_prioritize_of_waiting_jobs(tmp_path):
         assert top.exit_code == 0, top.stderr
         assert top.stdout.endswith(" is first in its ClusterQueue\n")
         await until(sluice, ["position", "second"], "position 1 of 2 in ClusterQueue cq")
-        assert [item.name.split("-")[1] async for item in client.pending(cluster_queue="cq")] == ["second", "first"]
+        assert [item.metadata.name.split("-")[1] async for item in client.pending(cluster_queue="cq")] == [
+            "second",
+            "first",
+        ]
 
         back = await sluice("prioritize", "first", "--before", "second")
         assert (back.exit_code, back.stdout.endswith(" is directly before second\n")) == (0, True), back.stderr

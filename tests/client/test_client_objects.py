@@ -139,7 +139,7 @@ async def test_history_lists_revisions_and_rollback_restores_a_revision(sluice):
     assert (newest.reason, oldest.reason) == ("moved", "we need it")
     assert (newest.operation, oldest.operation) == ("replace", "create")
     assert newest.user
-    assert [(change.path, change.before, change.after) for change in newest.changes] == [("spec.parentName", "x", "b")]
+    assert [(change.path, change.before, change.after) for change in newest.diff] == [("spec.parentName", "x", "b")]
     back = (await sluice.cohorts.rollback("a", oldest.revision)).object
     assert back.spec.parent_name == "x"
 

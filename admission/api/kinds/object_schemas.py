@@ -6,13 +6,11 @@ Docstrings of classes and attributes become the descriptions that `kubectl expla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal
 
+from admission.model.answers import EstimatedStart, Time
 from admission.model.base import Model, Name, Quantity
 from admission.model.checks import CheckState, PodSetUpdate
-
-Time: TypeAlias = str
-"""A time in RFC 3339 format, in UTC: `2026-01-02T12:05:30Z`."""
 
 
 class Condition(Model):
@@ -390,19 +388,6 @@ class RequeueState(Model):
     """Number of evictions that the backoff is computed from."""
     requeue_at: Time | None = None
     """End of the backoff; the workload is not considered before."""
-
-
-class EstimatedStart(Model):
-    """Estimated start of a pending workload, as quantiles."""
-
-    p50: Time
-    """Half of the workloads with such an estimate start before this time."""
-    p90: Time
-    """Nine of ten workloads with such an estimate start before this time."""
-    made_at: Time
-    """Time of the estimate."""
-    share_held: float | None = None
-    """Share of past estimates for which the workload had started by p90, from 0 to 1."""
 
 
 class WorkloadStatus(Model):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.api.kinds.columns import Column, at, condition
 from admission.api.kinds.descriptor import ObjectKind, Right, Status
-from admission.api.kinds.object_schemas import Condition, Impact, Time
+from admission.api.kinds.object_schemas import Condition, Impact
+from admission.model.answers import Time
 from admission.model.base import Model
 from admission.model.queues import Subscription
 from admission.store.notifications import SubscriptionState

@@ -10,6 +10,7 @@ from admission.api.kinds import object_schemas
 from admission.api.kinds.all_kinds import KINDS
 from admission.api.openapi import report_schemas
 from admission.api.registry import AUDIT_RECORDS, GROUP, RESOURCES, VERSION, WORKLOADS
+from admission.model import answers
 from admission.model.base import ObjectMeta
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ _STATUS: Final[Mapping[str, type[Model]]] = {
     WORKLOADS.kind: object_schemas.WorkloadStatus,
 }
 _ANSWERS: Final = (
-    report_schemas.PendingWorkloadsSummary,
+    answers.PendingWorkloadsSummary,
     report_schemas.CalendarPreview,
-    report_schemas.WorkloadExplanation,
-    report_schemas.WorkloadHistory,
+    answers.WorkloadExplanation,
+    answers.WorkloadHistory,
     report_schemas.WorkloadPods,
-    report_schemas.HistoryList,
+    answers.HistoryList,
     report_schemas.Rollback,
     report_schemas.Cancellation,
     report_schemas.NamespaceReport,

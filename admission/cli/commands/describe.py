@@ -138,7 +138,8 @@ async def _pending(sluice: Sluice, **queue: Any) -> list[str]:
     rows: list[tuple[str, ...]] = []
     async with aclosing(sluice.pending(**queue)) as pending:
         async for one in pending:
-            rows.append((str(len(rows) + 1), f"{one.namespace}/{one.name}", str(one.priority), one.reason or "<none>"))
+            name = f"{one.metadata.namespace}/{one.metadata.name}"
+            rows.append((str(len(rows) + 1), name, str(one.priority), one.reason or "<none>"))
             if len(rows) == _MAX_PENDING:
                 break
     return list(_table("First in queue", ("POSITION", "WORKLOAD", "PRIORITY", "WAITS-FOR"), rows))

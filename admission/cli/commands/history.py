@@ -37,9 +37,10 @@ from admission.cli.output.tables import age, aligned
 
 if TYPE_CHECKING:
     from admission.cli.arguments.objects import ObjectTarget
-    from admission.client import Revision, Sluice, Story
+    from admission.client import Sluice
     from admission.client.documents import Documents
     from admission.client.transport import Document
+    from admission.model.answers import Version, WorkloadHistory
 
 _NOT_COMPARED = ("apiVersion", "kind", "metadata", "status")
 """Parts of an object that the changes of a rollback leave out; labels are compared all the same."""
@@ -190,10 +191,10 @@ async def _previous_revision(sluice: Sluice, target: ObjectTarget, namespace: st
     return revisions[1].revision
 
 
-async def _revisions(sluice: Sluice, target: ObjectTarget, namespace: str | None, limit: int) -> list[Revision]:
+async def _revisions(sluice: Sluice, target: ObjectTarget, namespace: str | None, limit: int) -> list[Version]:
     """Return the newest revisions of an object, newest first."""
     assert target.resource.model is not None
-    found: list[Revision] = []
+    found: list[Version] = []
     async with aclosing(sluice.collection(target.resource.model).history(target.name, namespace=namespace)) as history:
         async for revision in history:
             found.append(revision)
@@ -219,7 +220,7 @@ async def _show_revisions(
         why = f": {revision.reason}" if revision.reason else ""
         by = f" by {revision.user}" if revision.user else ""
         print_line(f"revision {revision.revision}  {revision.operation}{by}, {_when(revision.at, now)}{why}")
-        for change in revision.changes:
+        for change in revision.diff:
             print_line(f"    {change.path}: {_value(change.before)} -> {_value(change.after)}")
 
 
@@ -235,14 +236,14 @@ async def _show_workload_history(sluice: Sluice, text: str, namespace: str | Non
         print_line(line)
 
 
-def workload_history_lines(history: Story) -> list[str]:
+def workload_history_lines(history: WorkloadHistory) -> list[str]:
     """Return the state transitions of a workload as lines, followed by a table of the quota that it held."""
     lines = []
     folds = {fold.first: fold for fold in history.folds}
     hidden = {index for fold in history.folds for index in range(fold.first, fold.last + 1)}
-    for index, transition in enumerate(history.transitions):
+    for index, transition in enumerate(history.items):
         if (fold := folds.get(index)) is not None:
-            until = history.transitions[fold.last].at
+            until = history.items[fold.last].at
             others = "another workload" if fold.preemptors == 1 else f"{fold.preemptors} different workloads"
             whom = f", preempted for {others}" if fold.preemptors else ""
             lines.append(

@@ -18,7 +18,8 @@ from admission.model.resource_words import resource_word
 from admission.model.text import visible
 
 if TYPE_CHECKING:
-    from admission.client import Lack, Sluice, Workload
+    from admission.client import Sluice, Workload
+    from admission.model.answers import MissingQuota
 
 _HEADERS = ("RESOURCE", "FLAVOR", "NEEDED", "FREE", "OF", "OWN-QUEUE-USES", "OTHERS-USE")
 _WIDTH = 80
@@ -83,7 +84,7 @@ def position(*, name: str, namespace: str | None, connection: ApiConnection) -> 
     asyncio.run(run())
 
 
-def _row(lack: Lack) -> tuple[str, ...]:
+def _row(lack: MissingQuota) -> tuple[str, ...]:
     amounts = (lack.asked, lack.free, lack.most, lack.used, lack.used_by_others)
     return (resource_word(lack.resource), lack.flavor, *(amount or "unlimited" for amount in amounts))
 
