@@ -76,6 +76,11 @@ async def run() -> list[Figure]:
     async with AsyncExitStack() as stack:
         bench = _Bench(_CLUSTERS, 0, _bench_folder(stack))
         await bench.enter(stack)
+        await asyncio.sleep(_IDLE)
+        began = bench.processor()
+        await asyncio.sleep(_IDLE)
+        at_rest = f"{1000 * (bench.processor() - began) / _IDLE:.1f}m with {_CLUSTERS} clusters"
+        figures.append(Figure("processor time of `serve` in which nothing happens", at_rest))
         return [*figures, *[each for load in _DISPATCHED for each in await bench.dispatch(*load)]]
 
 
