@@ -79,8 +79,9 @@ async def run() -> list[Figure]:
         await asyncio.sleep(_IDLE)
         began = bench.processor()
         await asyncio.sleep(_IDLE)
-        at_rest = f"{1000 * (bench.processor() - began) / _IDLE:.1f}m with {_CLUSTERS} clusters"
-        figures.append(Figure("processor time of `serve` in which nothing happens", at_rest))
+        used = 1000 * (bench.processor() - began) / _IDLE
+        at_rest = f"{used:.1f}m and {bench.memory():.0f} MiB with {_CLUSTERS} clusters"
+        figures.append(Figure("`serve`, while nothing happens", at_rest))
         return [*figures, *[each for load in _DISPATCHED for each in await bench.dispatch(*load)]]
 
 
