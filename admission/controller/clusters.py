@@ -288,6 +288,7 @@ class RemoteCluster:
     def _close(self) -> None:
         """Close or open the site, as the state is now."""
         state, why = self._look()
+        self.site.closed_as = self._closed_as(state)
         self.site.close(self._sentence(state, why), is_lost=state not in ("Active", "Draining"))
         is_silent = state == "Lost" and (self.site.paused or not self.site.is_listed)
         lost_for = self._store.now() - self._noted.since if self._noted.state == "Lost" else 0.0
@@ -296,9 +297,21 @@ class RemoteCluster:
     def _sentence(self, state: str, why: str) -> str:
         if not why:
             return ""
+        return sentences.cluster_closed(self.name, f"{why} (since {self._since(state)})" if state == "Lost" else why)
+
+    def _closed_as(self, state: str) -> str:
+        """Return the state for messages to those who could be dispatched to the cluster."""
+        match state:
+            case "Active":
+                return ""
+            case "Lost":
+                return sentences.lost_since(self._since(state))
+            case _:
+                return sentences.is_not_active(state)
+
+    def _since(self, state: str) -> str:
         since = self._noted.since if self._noted.state == state else self._store.now()
-        at = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return sentences.cluster_closed(self.name, f"{why} (since {at})" if state == "Lost" else why)
+        return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
     async def _watch_state(self) -> NoReturn:
         """Open and close the site, and write the state, whenever it changes."""

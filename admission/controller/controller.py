@@ -243,10 +243,12 @@ class Controller:
 
     def _follow_targets(self) -> None:
         """Note which clusters workloads can be dispatched to now."""
-        targets = tuple(sorted(name for name, site in self._targets().items() if not site.context.closed))
+        targets = sorted(self._targets().items())
+        is_open = tuple(name for name, site in targets if not site.context.closed)
+        closed = {name: site.closed_as for name, site in targets if site.context.closed}
         destinations = self.context.destinations
-        if targets != destinations.open:
-            destinations.open = targets
+        if (is_open, closed) != (destinations.open, destinations.closed):
+            destinations.open, destinations.closed = is_open, closed
             self.home.must_recheck |= destinations.any
 
     def _is_elsewhere(self, uid: str, cluster: str) -> bool:

@@ -86,6 +86,8 @@ class Site:
         """Whether pending workloads have to be looked at again, as the site was opened or closed."""
         self.is_lost = False
         """Whether nothing can be stopped in the cluster at present."""
+        self.closed_as = ""
+        """Its state in short, for those who could be dispatched there; empty: it is open."""
         self.given_up = False
         """Whether it has been lost for so long that what was dispatched to it is regarded as gone."""
         self.copies = Copies(copy_changed)

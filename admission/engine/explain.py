@@ -13,11 +13,19 @@ from admission.engine.preemption_hints import preemption_hint
 from admission.engine.protection import Guard, began_at
 from admission.engine.queue_positions import QueuePositions
 from admission.engine.topology.advice import advice
-from admission.engine.verdicts import assign_without_preemption, never_fits, unplaced, verdict_of
+from admission.engine.verdicts import (
+    assign_without_preemption,
+    lacks_by_cluster,
+    never_fits,
+    passed_over,
+    unplaced,
+    verdict_of,
+)
 from admission.model import sentences
+from admission.model.resource_words import amount_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from admission.engine.assignment import Assignment, Attempt
     from admission.engine.clusterqueue import ClusterQueue, Held
@@ -37,6 +45,23 @@ class Holder:
     """`namespace/name`."""
     amounts: tuple[int, ...]
     """What it uses of each of the missing flavor-resources, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """Quota of a ClusterQueue that a workload of it lacks, as others use it."""
+
+    flavor: str
+    cluster: str
+    """The cluster of the flavor, if the workload is dispatched; else empty."""
+    amount: str
+    """`2 CPU`."""
+    cluster_queue: str
+    borrowers: tuple[str, ...]
+    """Who borrows of this flavor and resource, the most first: `team-x borrows 2 CPU`; empty: it is not said."""
+
+    def __str__(self) -> str:
+        return sentences.lent(self.flavor, self.cluster, self.amount, self.cluster_queue, self.borrowers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +105,10 @@ class Explanation:
     """Of a workload that holds quota, a sentence about the flavors to which it would move; empty: it would to none."""
     drained: str = ""
     """Of a workload that holds quota, a sentence about a Drain of what it uses; empty: there is none."""
+    lent: tuple[Lent, ...] = ()
+    """Quota of its ClusterQueue that is missing, and that others borrow, up to a limit."""
+    passed_over: tuple[str, ...] = ()
+    """Sentences about clusters that it could be dispatched to, and is not tried in now."""
     lowered: str = ""
     """Why it has the lowest priority, as a sentence; empty: it has its own."""
     protected: str = ""
@@ -163,7 +192,25 @@ def explain_waiting(
         holders=holders,
         other_holders=other_holders,
         placement=tuple(_placement(registry, queue, item, assignment)),
+        lent=tuple(islice(_lent(queue, lacks_by_cluster(queue, item, ignore_undeclared)), _NAMED)),
+        passed_over=tuple(passed_over(registry, item, reason, ignore_undeclared=ignore_undeclared)),
     )
+
+
+def _lent(queue: ClusterQueue, by_cluster: Iterable[tuple[str, tuple[Lack, ...]]]) -> Iterator[Lent]:
+    """Yield the part of a ClusterQueue's quota that is missing because other ClusterQueues use it."""
+    tree, node = queue.tree, queue.node
+    assert tree is not None
+    assert node is not None
+    for cluster, lacks in by_cluster:
+        for lack in lacks:
+            fr = tree.index[lack.flavor, lack.resource]
+            lent = min(node.nominal[fr] - node.usage[fr] - lack.free, lack.missing)
+            if lent > 0 and not lack.exceeds:
+                borrowed = {name: other.usage[fr] - other.nominal[fr] for name, other in tree.queues.items()}
+                most = sorted((-amount, name) for name, amount in borrowed.items() if amount > 0)
+                borrowers = tuple(f"{name} borrows {amount_text(lack.resource, -amount)}" for amount, name in most)
+                yield Lent(lack.flavor, cluster, amount_text(lack.resource, lent), queue.name, borrowers)
 
 
 def _placement(registry: Registry, queue: ClusterQueue, item: Item, assignment: Assignment) -> Iterator[str]:

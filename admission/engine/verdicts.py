@@ -67,16 +67,22 @@ UNTRIED: Final = Verdict(PENDING_EVALUATION, sentences.NOT_TRIED)
 def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
     """Return why a workload is pending."""
     verdict = _verdict_of(registry, item, ignore_undeclared)
-    if not item.workload.passed_over or verdict.reason not in (WAITING_FOR_QUOTA, *HOPELESS):
-        return verdict
+    passed = passed_over(registry, item, verdict.reason, ignore_undeclared=ignore_undeclared)
+    return verdict._replace(message=" ".join([verdict.message, *passed])) if passed else verdict
+
+
+def passed_over(registry: Registry, item: Item, reason: str, *, ignore_undeclared: bool) -> list[str]:
+    """Return why a pending workload is not tried in clusters that it could be dispatched to; `reason`: why it waits."""
+    if not item.workload.passed_over or reason not in (WAITING_FOR_QUOTA, *HOPELESS):
+        return []
     queue, shape = registry.forest.queue(item.cluster_queue), item.shape
-    sent = [verdict.message]
+    found = []
     for cluster, why in item.workload.passed_over:
         there = Shape(shape.written, shape.pod_sets, shape.priority, shape.replaces, shape.terms, cluster)
         is_open = queue.node is not None and not queue.inactive
         has_room = is_open and _assigner(queue, there, ignore_undeclared).assign().mode is Mode.FIT
-        sent.append(sentences.passed_over(cluster, why, has_room=has_room))
-    return verdict._replace(message=" ".join(sent))
+        found.append(sentences.passed_over(cluster, why, has_room=has_room))
+    return found
 
 
 def _verdict_of(registry: Registry, item: Item, ignore_undeclared: bool) -> Verdict:
@@ -184,6 +190,17 @@ def _verdict_beside(
 def assign_without_preemption(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Assignment:
     """Return the flavor assignment that a workload would get without preemption. The ClusterQueue must be active."""
     return _assign_best(queue, item.shape, ignore_undeclared)
+
+
+def lacks_by_cluster(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> list[tuple[str, tuple[Lack, ...]]]:
+    """Return what is missing in each cluster that a workload may be dispatched to; of others, by the name ""."""
+    return [
+        (
+            shape.cluster if item.shape.clusters else "",
+            lacks_of(queue, _assigner(queue, shape, ignore_undeclared).assign(), may_borrow=shape.terms.may_borrow),
+        )
+        for shape in item.shape.alternatives
+    ]
 
 
 def _assign_best(

@@ -188,7 +188,24 @@ def tried_from(at: str) -> str:
     return f"it is tried from {at}"
 
 
-def passed_over(cluster: str, why: str, *, has_room: bool) -> str:
+def lost_since(at: str) -> str:
+    """A cluster is closed: it is certain neither how it is nor when it comes back; `at`: `2026-01-02 14:05 UTC`."""
+    return f"it is lost since {at}"
+
+
+def is_not_active(state: str) -> str:
+    """A cluster is closed; `state`: Connecting, Draining or Disabled."""
+    return f"it is {'not connected yet' if state == 'Connecting' else state.lower()}"
+
+
+def lent(flavor: str, cluster: str, amount: str, cluster_queue: str, borrowers: Sequence[str]) -> str:
+    """Other ClusterQueues use quota of that of a workload; `amount`: `2 CPU`, `borrowers`: `team-x borrows 2 CPU`."""
+    where = f" in cluster {cluster}" if cluster else ""
+    whom = f": {listed(borrowers, limit=_NAMED)}" if borrowers else " to other ClusterQueues"
+    return f"{amount} ({flavor}) of the quota of ClusterQueue {cluster_queue}{where} are lent{whom}."
+
+
+def passed_over(cluster: str, why: str, *, has_room: bool = False) -> str:
     """Why a workload is not tried in a cluster."""
     return f"Cluster {cluster} has room, but {why}." if has_room else f"Not in cluster {cluster}: {why}."
 

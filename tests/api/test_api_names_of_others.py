@@ -64,11 +64,11 @@ class Team:
         name = f"{self.name}-{part}"
         options = {"namespace": f"{self.name}-space", "queue": f"{self.name}-local", "user": self.user} | fields
         found = record(f"uid-{len(name)}-{hash(name) & 0xFFFF}", name, state, **options)
-        return replace(found, cluster_queue="shared")
+        return replace(found, cluster_queue=f"{self.name}-cluster" if part == "runs" else "shared")
 
     def documents(self) -> Iterator[dict[str, Any]]:
         name = self.name
-        yield cluster_queue(f"{name}-cluster", cohortName="root")
+        yield cluster_queue(f"{name}-cluster", cpu="1", cohortName="root")  # its workload borrows
         yield local_queue(f"{name}-local", f"{name}-space", "shared")
         yield local_queue(f"{name}-second", f"{name}-space", f"{name}-cluster")
         spec = {"receiver": "pager", "events": ["Admitted"]}
@@ -88,8 +88,8 @@ class Replica(NoController):
         return {f"{team.name}-space": {} for team in TEAMS}
 
 
-def admission() -> Admission:
-    return Admission("shared", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1500}, 3),))
+def admission(cluster_queue: str) -> Admission:
+    return Admission(cluster_queue, (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1500}, 3),))
 
 
 async def write(store: Store, epoch: int, *records: WorkloadRecord) -> None:
@@ -98,7 +98,11 @@ async def write(store: Store, epoch: int, *records: WorkloadRecord) -> None:
     await store.commit(
         Changes(
             workloads=tuple(replace(each, message=said, evict_reason="Preempted") for each in records),
-            opened=tuple(Opened(each.workload, admission(), NOW) for each in records if each.state is State.ADMITTED),
+            opened=tuple(
+                Opened(each.workload, admission(each.cluster_queue), NOW)
+                for each in records
+                if each.state is State.ADMITTED
+            ),
             transitions=tuple(Transition(each.workload.uid, NOW, each.state, "Preempted", said) for each in records),
         ),
         epoch=epoch,

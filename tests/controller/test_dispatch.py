@@ -662,6 +662,17 @@ async def test_workload_that_requires_a_lost_cluster_says_so_and_follows_its_cha
     await hub.submit(dispatched("two", cpu="1"))
     await clusters.c.job("two", runs)
     assert (await hub.record("one", "admitted")).admission.cluster == "c"  # where it runs, it stays
+    await hub.submit(dispatched("three", cpu="1"))
+    waiting = await hub.record("three", "pending", reason="WaitingForQuota")
+    assert "Cluster b has room, but it is lost since 20" in waiting.message
+    await hub.apply(cluster("c", state="Draining"))
+    closed = "Not in cluster b: it is lost since 20"
+
+    async def none_is_open():
+        record = await hub.record("three", "pending")
+        return closed in record.message and record.message.endswith("Not in cluster c: it is draining.")
+
+    await hub.eventually(none_is_open)
 
 
 async def test_evicted_workload_is_first_tried_where_it_was(hub, clusters):

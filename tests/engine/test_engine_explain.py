@@ -144,6 +144,16 @@ def test_explanation_names_workloads_of_the_own_namespace_and_counts_others(worl
     assert (lack.used, lack.used_by_others) == (1000, 6000)
 
 
+def test_quota_that_others_borrow_is_named_with_them(world):
+    world.submit(workload("borrower", "a", 6))
+    world.admitted()
+    world.submit(workload("own", "b", 6), workload("wide", "a", 5))
+    assert world.admitted() == []
+    (lent,) = world.engine.explain("own").lent
+    assert str(lent) == "2 CPU (default) of the quota of ClusterQueue b are lent: a borrows 2 CPU."
+    assert world.engine.explain("wide").lent == ()  # it lacks nothing of its own
+
+
 GROUPS = [
     {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10}]}]},
     {

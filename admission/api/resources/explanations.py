@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from admission.api.auth.authorization import may_read
 from admission.api.auth.redaction import named_messages
 from admission.api.documents.workload_names import workload_name
 from admission.api.errors import UnknownObject
@@ -70,6 +72,8 @@ class Explanations:
         explanation = engine.explain(record.workload.uid)
         if explanation is None and record.state is not State.FINISHED:
             raise UnknownObject(f'the workload "{record.workload.key}" is new, and not known here yet; try again soon')
+        if explanation is not None and explanation.lent and not await may_read(request, ""):
+            explanation = replace(explanation, lent=tuple(replace(each, borrowers=()) for each in explanation.lent))
         remedies = engine.remedies(record.workload.uid)
         dependents = engine.dependents(record.workload)
         reason, text = _reason(record, explanation)

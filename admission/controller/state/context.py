@@ -328,9 +328,10 @@ def _closed(found: Found, barred: Mapping[str, tuple[float, str]]) -> str:
     """Return the message why a workload can be dispatched to no cluster now; empty: it can."""
     if found.clusters:
         return ""
-    if found.passed_over and not barred:
-        return sentences.no_required_cluster(found.passed_over[0][1])
-    return sentences.no_destination([message for _, message in barred.values()])
+    closed = [sentences.passed_over(cluster, why) for cluster, why in found.closed]
+    if len(found.passed_over) > len(closed) and not barred:
+        return " ".join([sentences.no_required_cluster(found.passed_over[0][1]), *closed])
+    return " ".join([sentences.no_destination([message for _, message in barred.values()]), *closed])
 
 
 def _is_sent(context: Context, seen: Observed, obj: Object, queue: str, pod_sets: tuple[PodSet, ...]) -> bool:

@@ -33,6 +33,8 @@ class Found:
     """As in `Workload`."""
     passed_over: tuple[tuple[str, str], ...] = ()
     """As in `Workload`."""
+    closed: tuple[tuple[str, str], ...] = ()
+    """The part of `passed_over` that is not open now."""
     until: float | None = None
     """When this changes by itself (Unix time, s); None: never."""
 
@@ -44,6 +46,8 @@ class Destinations:
         """`flavors`: the ResourceFlavors by name, as they are at any time."""
         self.open: tuple[str, ...] = ()
         """Names of the clusters that workloads can be dispatched to now, in order."""
+        self.closed: dict[str, str] = {}
+        """Why they cannot be dispatched to the others, to follow `Cluster b has room, but`; in order of the names."""
         self._flavors = flavors
         self._queues: dict[str, ClusterQueueSpec] = {}
         """Specs of the ClusterQueues that dispatch, by name."""
@@ -120,13 +124,18 @@ class Destinations:
         assert dispatch is not None, cluster_queue
         here = [LOCAL] if or_here and self._flavors_in(spec, LOCAL) else []
         names = [*here, *(name for name in self.open if name not in barred)]
-        text = annotations.get(CLUSTER_AFFINITY, "")
-        is_plain = dispatch.order == "Name" and not (dispatch.clusters or dispatch.spillover_after_seconds)
-        if is_plain and not text and not former:
-            return Found(tuple((name,) for name in names))
-        affinity, fault = affinity_of(text) if text else (_ANY, "")
+        affinity, fault = affinity_of(text) if (text := annotations.get(CLUSTER_AFFINITY, "")) else (_ANY, "")
         if fault:
             raise Misconfigured(f"metadata.annotations[{CLUSTER_AFFINITY}]: {fault}")
+        required = affinity.required
+        closed = tuple(
+            (name, why)
+            for name, why in self.closed.items()
+            if (required is None or required.matches(name, self._labels.get(name, {}))) and self._flavors_in(spec, name)
+        )
+        is_plain = dispatch.order == "Name" and not (dispatch.clusters or dispatch.spillover_after_seconds)
+        if is_plain and not text and not former:
+            return Found(tuple((name,) for name in names), closed, closed)
         order = ClusterOrder(dispatch.order, dispatch.clusters, dispatch.spillover_after_seconds)
         useful = [name for name in names if self._flavors_in(spec, name)] if order.spillover else names
         found, passed = candidates(
@@ -139,7 +148,7 @@ class Destinations:
         )
         clusters, until = open_at(found, now)
         later = [(name, _from(each.not_before)) for each in found if each.not_before > now for name in each.clusters]
-        return Found(clusters, (*passed, *later), until)
+        return Found(clusters, (*passed, *later, *closed), closed, until)
 
     def _flavors_in(self, spec: ClusterQueueSpec, cluster: str) -> set[str]:
         """Return the flavors of a ClusterQueue that are in a cluster."""
