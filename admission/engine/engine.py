@@ -306,7 +306,8 @@ class Engine:
                 self._preemptions.forget(evict.preemptor, uid)
                 self._registry.withdraw(held, evict.preemptor)
             else:
-                self._registry.rests.preempted(held, evict.preemptor, self._registry.now)
+                if not evict.to_queue_end:
+                    self._registry.rests.preempted(held, evict.preemptor, self._registry.now)
                 self._registry.forest.preemptions.add(uid, self._registry.now)
                 effective.append(evict)
         return effective

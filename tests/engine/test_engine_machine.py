@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from admission.engine.registry import Registry
     from admission.model.workload import Workload
 
+_reclaim = st.sampled_from(["Never", "LowerPriority", "Any"])
 _preemption = st.fixed_dictionaries(
     {
         "withinClusterQueue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
-        "reclaimWithinCohort": st.sampled_from(["Never", "LowerPriority", "Any"]),
+        "reclaimWithinCohort": _reclaim,
+    }
+) | st.fixed_dictionaries(
+    {
+        "withinClusterQueue": st.sampled_from(["LowerPriority", "LowerOrNewerEqualPriority"]),
+        "reclaimWithinCohort": _reclaim,
+        "timeSlice": st.just("5s"),
     }
 )
 _fungibility = st.fixed_dictionaries(

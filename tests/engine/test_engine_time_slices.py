@@ -16,8 +16,8 @@ SLICE = 3600
 FAIR = Policy(fair_sharing=True, preemption_strategies=("LessThanOrEqualToFinalShare", "LessThanInitialShare"))
 
 
-def queue(cpu, policy="LowerPriority", **fields):
-    preemption = {"withinClusterQueue": policy, "timeSlice": "1h"}
+def queue(cpu, policy="LowerPriority", time_slice="1h", **fields):
+    preemption = {"withinClusterQueue": policy, "timeSlice": time_slice}
     return cluster_queue("q", cpu, preemption=preemption, **fields)
 
 
@@ -46,6 +46,17 @@ def test_three_workloads_take_turns_of_a_time_slice(policy, engine):
         assert world.engine.wake_at() == world.now + SLICE
         world.now += SLICE
     assert turns == [*"abcabca"]
+
+
+def test_two_that_take_short_turns_are_not_made_to_rest():
+    """As workloads are that preempt each other again and again."""
+    world = World(queue(1, time_slice="20s"), local_queue("q"))
+    world.submit(workload("a", "q"), workload("b", "q", created=1))
+    turns = []
+    for _ in range(8):
+        turns += step(world)[0]
+        world.now += 20
+    assert turns == [*"abababab"]
 
 
 def test_nobody_gives_way_to_lower_priority_or_while_there_is_room():
