@@ -292,6 +292,29 @@ async def test_a_pod_left_on_a_node_that_comes_back_takes_its_room_until_it_is_g
     await world.job("second", runs)
 
 
+async def test_an_answer_that_comes_after_the_end_of_its_pod_leaves_the_place_to_the_next_pod(world):
+    await racks(world, 1, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    ungating = {"user": "sluice", "verb": "patch", "resource": "pods"}
+    late = {"match": ungating, "do": "delay", "seconds": 600, "when": "after", "limit": 1}
+    world.sandbox.faults.install({"rules": [late]})
+    made = placed_job("train", 1, cpu="3")
+    made["spec"]["backoffLimit"] = 100
+    await world.submit(made)
+    for _ in range(2):
+        (pod,) = await bound(world, "train", 1)
+        await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+
+        async def bound_again(former: str = pod["metadata"]["uid"]) -> bool:
+            return any(
+                each["metadata"]["uid"] != former and "nodeName" in each["spec"] for each in pods_of(world, "train")
+            )
+
+        await world.eventually(bound_again)
+        world.sandbox.faults.remove()  # now the first request is answered
+
+
 async def test_a_pod_that_may_have_been_sent_to_a_node_takes_its_room_until_that_is_known(world):
     await racks(world, 3, "a1")
     await world.apply(*queues_by("rack", HOSTNAME))

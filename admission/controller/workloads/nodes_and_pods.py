@@ -157,16 +157,16 @@ class NodesAndPods:
             self._note(change.uid, None if obj is None else seen_pod(obj), message)
         return message
 
-    def pod_seen(self, obj: Object) -> None:
-        """Note a pod as a response shows it, which the watch may report later."""
-        message = NodesAndPodsChanged([])
-        self._note(obj["metadata"]["uid"], seen_pod(obj), message)
-        self._inbox.put(message)
+    def settle(self, pod: SeenPod, obj: Object | None) -> None:
+        """Note a pod that was sent to a domain as it is now; None: it does not exist any more.
 
-    def pod_gone(self, uid: str) -> None:
-        """Note that a pod does not exist any more."""
-        message = NodesAndPodsChanged([])
-        self._note(uid, None, message)
+        If its end has been seen meanwhile, it stays forgotten: no watch would report that again.
+        """
+        self.sent.pop(pod.uid, None)
+        message = NodesAndPodsChanged([], pods={(pod.workload, "")})
+        if pod.uid in self.pods:
+            exists = obj is not None and obj["metadata"]["uid"] == pod.uid
+            self._note(pod.uid, seen_pod(obj) if obj is not None and exists else None, message)
         self._inbox.put(message)
 
     def _note(self, uid: str, pod: SeenPod | None, message: NodesAndPodsChanged) -> None:

@@ -30,7 +30,7 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from admission.cluster.client import Client, Object
+    from admission.cluster.client import Client
     from admission.controller.state.inbox import StepDone
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
@@ -197,7 +197,7 @@ class Ungating:
         pod = sent[0]
         if not isinstance(result, ClusterError) or isinstance(result, NotFound):
             del self._failures[pod.uid]
-            self._settled(pod, None if isinstance(result, ClusterError) else result)
+            self._view.settle(pod, None if isinstance(result, ClusterError) else result)
             return True
         self._failures[pod.uid] += 1
         failures = self._failures[pod.uid]
@@ -209,15 +209,6 @@ class Ungating:
             self._reconciler.handle(tracked, PodProblem(sentences.change_refused(f"ungate pod {pod.key}", why)))
         self._sender.run(self._read(pod, failures))
         return True
-
-    def _settled(self, pod: SeenPod, obj: Object | None) -> None:
-        """Note a pod as it is now; None: it does not exist any more."""
-        self._view.sent.pop(pod.uid, None)
-        if obj is None or obj["metadata"]["uid"] != pod.uid:
-            self._view.pod_gone(pod.uid)
-        else:
-            self._view.pod_seen(obj)
-        self._due[pod.workload] = None
 
     async def _read(self, pod: SeenPod, attempt: int) -> None:
         """Read a pod until that succeeds, after a pause: only then it is known whether it was ungated.
@@ -234,7 +225,7 @@ class Ungating:
                 found = (await self._client.get(path, params=selector))["items"]
             except ClusterError:
                 continue
-            self._settled(pod, found[0] if found else None)
+            self._view.settle(pod, found[0] if found else None)
             return
 
 
