@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from admission.cli.demo.racks import GPUS, NODES, Play, day_of_runs
+from admission.cli.demo.topology import GPUS, NODES, Play, day_of_runs
 
 RUNS = tuple(run for run in day_of_runs() if run.arrives < 7200)
 BY_NAME = {run.name: run for run in RUNS}
