@@ -45,11 +45,6 @@ APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev"
 SERVICE = "/api/v1/namespaces/sluice-system/services/sluice-external"
 
 
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
 @pytest.fixture(name="free_port")
 def port() -> int:
     return free_port()

@@ -14,11 +14,6 @@ MASTER = [("X-Remote-User", "root"), ("X-Remote-Group", "system:masters")]
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 async def server(store, tmp_path, clock):
     async with serving_with_cluster(store, tmp_path, clock=clock) as opened:
         yield opened

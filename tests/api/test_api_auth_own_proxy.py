@@ -17,11 +17,6 @@ OURS = ("X-Requested-With", "sluice")
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 def authority(tmp_path) -> Authority:
     return Authority(tmp_path, "own-proxy-ca")
 

@@ -19,11 +19,6 @@ OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 async def server(store, tmp_path, clock):
     async with serving_with_cluster(store, tmp_path, clock=clock) as opened:
         yield opened

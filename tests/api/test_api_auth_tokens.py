@@ -9,11 +9,6 @@ from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"  # authentication does not depend on the database
-
-
-@pytest.fixture
 async def server(store, tmp_path, clock):
     async with serving_with_cluster(store, tmp_path, clock=clock) as opened:
         yield opened

@@ -110,11 +110,6 @@ async def write(store: Store, epoch: int, *records: WorkloadRecord) -> None:
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 async def epoch(store: Store) -> int:
     return await store.lead("tests")
 

@@ -31,11 +31,6 @@ def document(name: str = "mine", namespace: str = "team-a", **spec: Any) -> dict
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 async def server(store, tmp_path, clock):
     """eva has the role edit in team-a, and vic view; vera may read all of Sluice and edit in team-a."""
     names = ("eva", "vic", "vera")

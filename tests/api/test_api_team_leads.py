@@ -21,11 +21,6 @@ OWN, OTHER = "namespaces/team-a/workloads", "namespaces/team-b/workloads"
 
 
 @pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 async def server(store, tmp_path, clock):
     """Workloads of two teams in one queue: a-first, b-first, a-last; lea leads team-a, eva has the role edit there."""
     for document in (

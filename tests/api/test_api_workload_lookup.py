@@ -29,11 +29,6 @@ GROUP = ("PodGroup", "sluice.dev/v1")
 NOTHING = "check the namespace (-n), that the object has the label sluice.dev/queue-name, and that no other controller"
 
 
-@pytest.fixture
-def database_kind() -> str:
-    return "sqlite"
-
-
 def of_kind(
     kind: tuple[str, str], name: str, uid: str = "", *, age: float = 0, namespace: str = "a", **fields: Any
 ) -> WorkloadRecord:

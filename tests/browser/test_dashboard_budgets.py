@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from admission.api.application import create_app, listening
-from admission.api.resources.explaining_engine import NoController
-from admission.model.manifests import parse_manifest
-from admission.store.audit_log import Author
-from admission.store.database.migrations import migrate
-from admission.store.store import Store
+from tests.queue_objects import create_objects, document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,24 +66,13 @@ SUMS = {
 
 @pytest.mark.parametrize("look", [("light", 1280), ("dark", 390)])
 async def test_budgets_are_shown_below_their_parents_with_what_is_left(browser: Browser, tmp_path: Path, look):
-    scheme, width = look
-    url = f"sqlite:///{tmp_path}/s.db"
-    await migrate(url)
-    async with Store.open(url) as store:
+    async with own_store(tmp_path) as store:
         for name, spec in BUDGETS.items():
-            manifest = {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": name}, "spec": spec}
-            await store.queues.create(parse_manifest(manifest), author=Author("test"))
+            await create_objects(store, document("Budget", {"name": name}, spec))
         for kind, metadata, spec in OTHERS:
-            manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
-            await store.queues.create(parse_manifest(manifest), author=Author("test"))
+            await create_objects(store, document(kind, metadata, spec))
         await store.budget_sums.save(SUMS, at=store.now())
-        app = create_app(store, token="t", checks={}, controller=NoController())
-        async with listening(app, "127.0.0.1", 0) as address:
-            viewport = {"width": width, "height": 900}
-            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            await page.goto(f"{address}/ui/budgets")
+        async with served(store) as address, opened(browser, address, "budgets", look) as page:
             await expect(page.get_by_role("rowheader")).to_contain_text(["new", "research", "ml", "vision"])
             names = ["1,650 of 2,000 hours spent, 336 reserved", "512 of 500 hours spent"]
             for name in names:
@@ -101,13 +85,10 @@ async def test_budgets_are_shown_below_their_parents_with_what_is_left(browser: 
             await expect(page.get_by_role("rowheader", name="new")).to_contain_text("all workloads")
             requests = page.get_by_role("region", name="Open requests")
             await expect(requests).to_contain_text("team-a/ml-1")
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            assert (await page.evaluate("axe.run()"))["violations"] == []
-            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await check_accessible(page)
             await page.get_by_role("searchbox", name="Find a Budget").fill("ml")
             await expect(page.get_by_role("rowheader")).to_have_count(1)
             await page.goto(f"{address}/ui/people")
             limits = page.get_by_role("region", name="UserLimits")
             await expect(limits.get_by_role("row").nth(1)).to_contain_text("group staff, group it, together")
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            await context.close()

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from admission.api.application import create_app, listening
-from admission.api.resources.explaining_engine import NoController
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit_log import Author
-from admission.store.database.migrations import migrate
 from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, Opened, State, WorkloadRecord
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+
+    from admission.store.store import Store
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 
@@ -58,8 +55,7 @@ GPU = "nvidia.com/gpu"
 
 
 async def fill(store: Store) -> None:
-    for document in parse_documents(OBJECTS, source="objects"):
-        await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(store, OBJECTS)
     epoch = await store.lead("test")
     await store.joined_clusters.note(JoinedCluster("frankfurt", "uid-f", "Active", NOW, ""), epoch=epoch)
     why = "is lost: the API server at https://oslo.example.org:6443 cannot be reached"
@@ -80,18 +76,9 @@ async def fill(store: Store) -> None:
 
 @pytest.mark.parametrize("look", [("light", 1280), ("dark", 390)], ids=["light", "dark"])
 async def test_clusters_show_state_workloads_and_usage(browser: Browser, tmp_path: Path, look: tuple[str, int]):
-    scheme, width = look
-    url = f"sqlite:///{tmp_path}/s.db"
-    await migrate(url)
-    async with Store.open(url) as store:
+    async with own_store(tmp_path) as store:
         await fill(store)
-        app = create_app(store, token="t", checks={}, controller=NoController())
-        async with listening(app, "127.0.0.1", 0) as address:
-            viewport = {"width": width, "height": 900}
-            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            await page.goto(f"{address}/ui/clusters")
+        async with served(store) as address, opened(browser, address, "clusters", look) as page:
             here, frankfurt, oslo = (
                 page.get_by_role("region", name=name, exact=True) for name in ("local", "frankfurt", "oslo")
             )
@@ -103,14 +90,11 @@ async def test_clusters_show_state_workloads_and_usage(browser: Browser, tmp_pat
             await expect(row.get_by_role("cell").nth(2)).to_have_text("4")
             await expect(row.get_by_role("cell", name="16")).to_be_visible()
             await expect(oslo).to_contain_text("It is lost: the API server at https://oslo.example.org:6443")
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            assert (await page.evaluate("axe.run()"))["violations"] == []
-            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await check_accessible(page)
             if folder := os.environ.get("PICTURES"):
-                await page.screenshot(path=Path(folder) / f"clusters-{scheme}.png", full_page=True)
+                await page.screenshot(path=Path(folder) / f"clusters-{look[0]}.png", full_page=True)
             await oslo.get_by_role("link", name="1 waiting").click()
             await expect(page.get_by_role("main")).to_contain_text("job-2")
             await expect(page.get_by_role("main")).not_to_contain_text("job-1")
             await page.goto(f"{address}/ui/namespaces/ml/workloads/job-2")
             await expect(page.get_by_role("region", name="What it asks for")).to_contain_text("oslo")
-            await context.close()

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from admission.api.application import create_app, listening
-from admission.api.resources.explaining_engine import NoController
-from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit_log import Author
-from admission.store.database.migrations import migrate
 from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
-from admission.store.store import Store
+from tests.queue_objects import create_objects, document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +23,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 
 
 async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: Browser, tmp_path: Path):
-    url, now = f"sqlite:///{tmp_path}/sluice.db", time.time()
-    await migrate(url)
-    async with Store.open(url) as store:
+    now = time.time()
+    async with own_store(tmp_path) as store:
         epoch = await store.lead("test")
         for name, cores in (("team-a", 4), ("team-b", 12)):
             amounts = {"cpu": cores * 1000, "memory": 2**30}
@@ -39,18 +33,12 @@ async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: 
             record = WorkloadRecord(workload, State.FINISHED, now - 7200, finished_at=now - 3600)
             await store.commit(Changes(workloads=(record,), opened=(Opened(workload, holds, now - 7200),)), epoch=epoch)
             await store.commit(Changes(closed=(Closed(name, now - 3600, "Finished"),)), epoch=epoch)
-        app = create_app(store, token="t", checks={}, controller=NoController())
-        async with listening(app, "127.0.0.1", 0) as address:
-            context = await browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            await page.goto(f"{address}/ui/usage?by=namespace")
+        async with served(store) as address, opened(browser, address, "usage?by=namespace") as page:
             await expect(page.get_by_role("region", name="Usage", exact=True)).to_contain_text("team-b")
             for heading in ("Cost", "Held and not used"):
                 await expect(page.get_by_role("heading", name=heading)).to_have_count(0)
             prices = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": "0.25"}]}
-            manifest = {"apiVersion": "sluice.dev/v1", "kind": "PriceBook", "metadata": {"name": "p"}, "spec": prices}
-            await store.queues.create(parse_manifest(manifest), author=Author("root"))
+            await create_objects(store, document("PriceBook", {"name": "p"}, prices))
             hour = now // 3600 * 3600 - 3600  # of which team-b held a part; all of it was measured, and a third used
             held = 12_000 * (now - 3600 - hour)
             measured = Measured(hour, "team-b", "cq", "main", "default", "cpu", held, held / 3)
@@ -64,7 +52,4 @@ async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: 
             idle = page.get_by_role("region", name="Idle by Namespace").get_by_role("row").filter(has_text="team-b")
             for text in ("67 %", f"{held * 2 / 3 / 3.6e6 * 0.25:.2f} EUR"):
                 await expect(idle).to_contain_text(text)
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            found = (await page.evaluate("axe.run()"))["violations"]
-            assert [[node["html"] for node in each["nodes"]] for each in found] == []
-            await context.close()
+            await check_accessible(page)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from admission.api.application import create_app, listening
-from admission.api.resources.explaining_engine import NoController
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
 from admission.store.audit_log import Author
-from admission.store.database.migrations import migrate
 from admission.store.records import Changes, State, Transition, WorkloadRecord
-from admission.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,9 +30,8 @@ def manifest(kind: str, name: str, **spec):
 
 
 async def test_missed_objective_says_what_was_in_the_way(browser: Browser, tmp_path: Path):
-    url, now = f"sqlite:///{tmp_path}/sluice.db", time.time()
-    await migrate(url)
-    async with Store.open(url) as store:
+    now = time.time()
+    async with own_store(tmp_path) as store:
         for item in (
             manifest("ClusterQueue", "ml", objective={"percentile": 80, "wait": "1h"}),
             manifest("LocalQueue", "main", clusterQueue="ml"),
@@ -47,18 +42,10 @@ async def test_missed_objective_says_what_was_in_the_way(browser: Browser, tmp_p
         waits = Transition("1", now - 7200, State.PENDING, "BudgetExhausted")
         epoch = await store.lead("test")
         await store.commit(Changes(workloads=(record,), transitions=(waits,)), epoch=epoch)
-        app = create_app(store, token="t", checks={}, controller=NoController())
-        async with listening(app, "127.0.0.1", 0) as address:
-            context = await browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            await page.goto(f"{address}/ui/queues/ml?tab=objective")
+        async with served(store) as address, opened(browser, address, "queues/ml?tab=objective") as page:
             weeks = page.get_by_role("region", name="Objective by week")
             missed = weeks.get_by_role("row").filter(has_text="missed")
             for text in ("0 %", "2 h", "BudgetExhausted", "100 %"):
                 await expect(missed).to_contain_text(text)
             await expect(page.locator("#tab-panel")).to_contain_text("80 of 100 workloads are to start within 1 h.")
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            found = (await page.evaluate("axe.run('#tab-panel')"))["violations"]
-            assert [[node["html"] for node in each["nodes"]] for each in found] == []
-            await context.close()
+            await check_accessible(page, "#tab-panel")

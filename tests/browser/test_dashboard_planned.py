@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from admission.api.application import create_app, listening
-from admission.api.resources.explaining_engine import NoController
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
-from admission.store.database.migrations import migrate
-from admission.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +34,7 @@ def manifest(kind: str, name: str, **spec):
 
 
 async def test_calendar_and_reservations_of_a_queue_are_shown(browser: Browser, tmp_path: Path):
-    url = f"sqlite:///{tmp_path}/sluice.db"
-    await migrate(url)
-    async with Store.open(url) as store:
+    async with own_store(tmp_path) as store:
         flavors = [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": 8}]}]
         groups = [{"coveredResources": [GPU], "flavors": flavors}]
         for item in (
@@ -57,18 +51,10 @@ async def test_calendar_and_reservations_of_a_queue_are_shown(browser: Browser, 
             ),
         ):
             await store.queues.create(item, author=Author("root"))
-        app = create_app(store, token="t", checks={}, controller=NoController())
-        async with listening(app, "127.0.0.1", 0) as address:
-            context = await browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            await page.goto(f"{address}/ui/queues/ml?tab=planned")
+        async with served(store) as address, opened(browser, address, "queues/ml?tab=planned") as page:
             coming = page.get_by_role("region", name="Coming changes of quota")
             await expect(coming.get_by_role("row").filter(has_text="nights").first).to_contain_text("24")
             reserved = page.get_by_role("region", name="Reservations").get_by_role("row").filter(has_text="bench")
             for text in ("pending", "4 GPU", "user ada"):
                 await expect(reserved).to_contain_text(text)
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            found = (await page.evaluate("axe.run('#tab-panel')"))["violations"]
-            assert [[node["html"] for node in each["nodes"]] for each in found] == []
-            await context.close()
+            await check_accessible(page, "#tab-panel")

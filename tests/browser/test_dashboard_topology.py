@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from admission.api.application import create_app, listening
 from admission.api.resources.explaining_engine import NoController
 from admission.engine import (
     Engine,
@@ -23,8 +22,6 @@ from admission.engine.topology.nodes import NodeState
 from admission.model.manifests import parse_manifest
 from admission.model.topology import HOSTNAME, TopologyRequest
 from admission.model.workload import PodSet, Workload
-from admission.store.database.migrations import migrate
-from admission.store.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,65 +77,47 @@ class Many(Leader):
 
 @pytest.mark.parametrize("look", [("light", 1280), ("dark", 390)])
 async def test_map_leads_by_keyboard_to_the_workload_on_a_node(browser: Browser, tmp_path: Path, look):
-    scheme, width = look
-    url = f"sqlite:///{tmp_path}/s.db"
-    await migrate(url)
-    async with Store.open(url) as store:
-        app = create_app(store, token="t", checks={}, controller=Leader())
-        async with listening(app, "127.0.0.1", 0) as address:
-            viewport = {"width": width, "height": 900}
-            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            await page.goto(f"{address}/ui/flavors/gpu/topology")
-            await expect(page.get_by_text("4 nodes, 1 without pods, 1 partly used, 1 out")).to_be_visible()
-            await expect(page.get_by_role("row", name="r2-1 b / r2 It is cordoned.")).to_be_visible()
-            await page.get_by_role("application").focus()
-            await page.keyboard.press("ArrowRight")
-            await expect(page.get_by_role("link", name="ns/train")).to_be_visible()
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            assert (await page.evaluate("axe.run()"))["violations"] == []
-            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            await page.get_by_role("application").focus()
-            await page.keyboard.press("Enter")
-            await expect(page).to_have_url(f"{address}/ui/namespaces/ns/workloads/{await _workload(page, address)}")
-            await context.close()
+    async with (
+        own_store(tmp_path) as store,
+        served(store, controller=Leader()) as address,
+        opened(browser, address, "flavors/gpu/topology", look) as page,
+    ):
+        await expect(page.get_by_text("4 nodes, 1 without pods, 1 partly used, 1 out")).to_be_visible()
+        await expect(page.get_by_role("row", name="r2-1 b / r2 It is cordoned.")).to_be_visible()
+        await page.get_by_role("application").focus()
+        await page.keyboard.press("ArrowRight")
+        await expect(page.get_by_role("link", name="ns/train")).to_be_visible()
+        await check_accessible(page)
+        await page.get_by_role("application").focus()
+        await page.keyboard.press("Enter")
+        await expect(page).to_have_url(f"{address}/ui/namespaces/ns/workloads/{await _workload(page, address)}")
 
 
 @pytest.mark.parametrize("look", [("light", 390), ("dark", 1280)])
 async def test_with_very_many_nodes_racks_are_drawn_and_their_nodes_when_opened(browser: Browser, tmp_path: Path, look):
-    scheme, width = look
-    url = f"sqlite:///{tmp_path}/s.db"
-    await migrate(url)
-    async with Store.open(url) as store:
-        app = create_app(store, token="t", checks={}, controller=Many())
-        async with listening(app, "127.0.0.1", 0) as address:
-            viewport = {"width": width, "height": 900}
-            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
-            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
-            page = await context.new_page()
-            sizes = []
-            page.on(
-                "requestfinished", lambda request: sizes.append(request) if "reports/topology" in request.url else None
-            )
-            await page.goto(f"{address}/ui/flavors/gpu/topology")
-            await expect(page.get_by_text("10,000 nodes")).to_be_visible()
-            await expect(page.get_by_text("Each square is a rack: open one to see its nodes.")).to_be_visible()
-            assert (await sizes[0].sizes())["responseBodySize"] < 40_000
-            drawing = page.get_by_role("application")
-            await drawing.hover(position={"x": 6, "y": 24})
-            await expect(page.get_by_text("b00 / r000")).to_be_visible()
-            await expect(page.get_by_text("16 nodes, 0 without pods, 0 out")).to_be_visible()
-            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            await drawing.click(position={"x": 6, "y": 24})
-            await expect(page).to_have_url(f"{address}/ui/flavors/gpu/topology?within=b00%2Fr000")
-            await drawing.hover(position={"x": 6, "y": 48})
-            await expect(page.get_by_role("link", name="ns/train")).to_be_visible()
-            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-            assert (await page.evaluate("axe.run()"))["violations"] == []
-            await page.get_by_role("button", name="Show all").click()
-            await expect(page.get_by_text("Each square is a rack")).to_be_visible()
-            await context.close()
+    async with (
+        own_store(tmp_path) as store,
+        served(store, controller=Many()) as address,
+        opened(browser, address, "", look) as page,
+    ):
+        sizes = []
+        page.on("requestfinished", lambda request: sizes.append(request) if "reports/topology" in request.url else None)
+        await page.goto(f"{address}/ui/flavors/gpu/topology")
+        await expect(page.get_by_text("10,000 nodes")).to_be_visible()
+        await expect(page.get_by_text("Each square is a rack: open one to see its nodes.")).to_be_visible()
+        assert (await sizes[0].sizes())["responseBodySize"] < 40_000
+        drawing = page.get_by_role("application")
+        await drawing.hover(position={"x": 6, "y": 24})
+        await expect(page.get_by_text("b00 / r000")).to_be_visible()
+        await expect(page.get_by_text("16 nodes, 0 without pods, 0 out")).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await drawing.click(position={"x": 6, "y": 24})
+        await expect(page).to_have_url(f"{address}/ui/flavors/gpu/topology?within=b00%2Fr000")
+        await drawing.hover(position={"x": 6, "y": 48})
+        await expect(page.get_by_role("link", name="ns/train")).to_be_visible()
+        await check_accessible(page)
+        await page.get_by_role("button", name="Show all").click()
+        await expect(page.get_by_text("Each square is a rack")).to_be_visible()
 
 
 async def _workload(page: Page, address: str) -> str:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import Browser, Page, expect
 
-from admission.api.application import create_app, listening
 from admission.api.errors import TooManyRequests
-from admission.api.resources.explaining_engine import NoController
-from admission.model.manifests import parse_documents, parse_manifest
-from admission.store.audit_log import Author
-from admission.store.database.migrations import migrate
-from admission.store.store import Store
 from tests.cli.serve_processes import QUEUES, TOKEN, waits_recorded
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -35,24 +30,16 @@ JOBS = 12
 @asynccontextmanager
 async def what_if_page(browser: Browser, address: str) -> AsyncIterator[Page]:
     """Open the page by its link, as admin."""
-    context = await browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
-    assert (await context.request.post(f"{address}/login", data={"token": TOKEN})).ok
-    page = await context.new_page()
-    await page.goto(f"{address}/ui/")
-    await page.get_by_role("link", name="What if").click()
-    yield page
-    await context.close()
+    async with opened(browser, address, "", token=TOKEN) as page:
+        await page.get_by_role("link", name="What if").click()
+        yield page
 
 
 @asynccontextmanager
 async def api(path: Path, what_if: WhatIf | None) -> AsyncIterator[str]:
-    url = f"sqlite:///{path}/sluice.db"
-    await migrate(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
-        app = create_app(store, token=TOKEN, checks={}, controller=NoController(), what_if=what_if)
-        async with listening(app, "127.0.0.1", 0) as address:
+    async with own_store(path) as store:
+        await create_objects(store, QUEUES)
+        async with served(store, token=TOKEN, what_if=what_if) as address:
             yield address
 
 
@@ -77,9 +64,7 @@ async def test_more_quota_is_replayed_beside_what_happened(browser: Browser, tmp
         _, happened, _, changed = await use.get_by_role("cell").all_inner_texts()
         assert int(changed.removesuffix(" %")) < 10 < int(happened.removesuffix(" %"))
         await expect(page.get_by_role("main")).to_contain_text(f"starts 100 % of {JOBS} workloads when they did")
-        await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-        found: Any = (await page.evaluate("axe.run()"))["violations"]
-        assert [[node["html"] for node in each["nodes"]] for each in found] == []
+        await check_accessible(page)
 
 
 async def test_cancel_ends_the_question(browser: Browser, tmp_path: Path) -> None:

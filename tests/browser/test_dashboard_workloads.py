@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from dashboard_pages import check_accessible
 from dashboard_people import Person, admit, pending_record, person, put
 from playwright.async_api import expect
 
@@ -157,10 +157,7 @@ async def test_dependencies_are_a_graph_whose_boxes_lead_to_their_workloads(
         before = graph.get_by_role("list", name="It starts after").get_by_role("listitem")
         await expect(before).to_have_text([re.compile("Failed.*after success"), re.compile("Does not exist.*any end")])
         await expect(graph.get_by_role("list", name="These wait for it")).to_contain_text(named("report"))
-        await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-        found = (await page.evaluate("axe.run()"))["violations"]
-        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await check_accessible(page)
         await graph.get_by_role("link", name=named("prep")).click()
         await expect(page.get_by_role("heading", level=1)).to_contain_text(named("prep"))
         after = page.get_by_role("region", name="Dependencies").get_by_role("list", name="These wait for it")
@@ -202,8 +199,7 @@ async def test_workloads_are_cancelled_after_a_confirmation_that_names_them(runn
     dialog = page.get_by_role("dialog", name="Cancel 2 workloads")
     for name in ("gone-1", "gone-2"):
         await expect(dialog).to_contain_text(f"Job vision/{name}")
-    await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
-    assert (await page.evaluate("axe.run('dialog')"))["violations"] == []
+    await check_accessible(page, "dialog")
     await dialog.get_by_role("button", name="Keep").click()
     assert cluster.get("jobs", "vision", "gone-1") is not None
     await button.click()

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.errors import DatabaseBusy
-from admission.store.store import Store
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -38,9 +36,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 async def make_queues(url: str) -> None:
     await migrate(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
 
 
 @asynccontextmanager

@@ -6,13 +6,12 @@ import pytest
 from sqlalchemy import delete, insert, update
 
 from admission.cli.demo.plan import queue_documents
-from admission.model.manifests import parse_manifest
-from admission.store.audit_log import Author
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions, transitions, workloads
 from admission.store.store import Store
 from tests.chaos import ledger
 from tests.chaos.storm import plan_of
+from tests.queue_objects import create_objects
 
 PLAN = plan_of(2, speed=60)
 JOBS = [f"{job.team}/{job.name}" for job in PLAN.jobs]
@@ -24,7 +23,7 @@ async def good(database_url):
     database = connect(Location.parse(database_url))
     async with Store.open(database_url) as store:
         for document in queue_documents(PLAN):
-            await store.queues.create(parse_manifest(document), author=Author("test"))
+            await create_objects(store, document)
 
     async def spoil(*statements):
         async with database.write() as connection:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from tests.chaos.fleet import LEASE
 from tests.cli.serve_processes import NODE, QUEUES, all_complete, job, serving
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,8 +65,7 @@ async def wait_for_value(observer: asyncpg.Connection, value: object, query: str
 async def test_uncommitted_transaction_of_a_frozen_leader_has_no_effect(
     sandbox, store: Store, observer, database_url, tmp_path
 ):
-    for document in parse_documents(QUEUES, source="queues"):
-        await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(store, QUEUES)
     async with serving(tmp_path, database_url, *LEASE) as first, serving(tmp_path, database_url, *LEASE) as second:
         await asyncio.gather(first.until_ready(), second.until_ready())
         while not (leading := [one for one in (first, second) if (await one.role()).startswith("leading")]):  # noqa: ASYNC110

@@ -15,9 +15,7 @@ import yaml
 from ports import free_port
 from serve_processes import serving
 
-from admission.model.manifests import parse_documents, parse_manifest
-from admission.store.audit_log import Author
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -72,9 +70,7 @@ async def queued_in(
     await sandbox.local("admin").create("nodes", "", NODE)
     sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
     (folder / "user.kubeconfig").write_text(yaml.safe_dump(sandbox.kubeconfig()))
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="QUEUES"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     flags = (
         f"--config={folder / 'sluice.yaml'}",
         f"--webhook-url=https://127.0.0.1:{port}",

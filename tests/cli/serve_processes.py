@@ -15,12 +15,11 @@ import yaml
 from ports import free_port
 
 from admission.cluster.client import Client
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 from tests.forking import Forked
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -247,9 +246,7 @@ async def all_finished(store: Store, count: int) -> tuple[WorkloadRecord, ...]:
 async def waits_recorded(folder: Path, database_url: str, *, jobs: int) -> AsyncIterator[str]:
     """Yield the address of a Sluice under which more Jobs have run than its quota of 4 CPUs allows at a time."""
     await ensure_ready(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     async with Sandbox(speed=60) as sandbox:
         sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
         local = sandbox.local("admin")

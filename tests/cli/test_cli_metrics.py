@@ -13,10 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from serve_processes import NODE, QUEUES, all_complete, job, serving
 
 from admission.cluster.client import Client
-from admission.model.manifests import parse_documents, parse_manifest
+from admission.model.manifests import parse_documents
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,7 +195,7 @@ async def test_metrics_require_rbac_and_count_admitted_and_finished_jobs(tmp_pat
                 for document in parse_documents(f"{QUEUES}---{RACKS}", source="queues"):
                     if document.body["kind"] in ("ClusterQueue", "LocalQueue"):
                         document.body["metadata"]["labels"] = {"team": "vision"}
-                    await store.queues.create(parse_manifest(document.body), author=Author("test"))
+                    await create_objects(store, document.body)
             for number in range(4):  # the first one outlasts the others
                 await admin.create("jobs", "default", job(f"j{number}", seconds=30 if number else 10_000_000))
             await all_complete(admin, 3)

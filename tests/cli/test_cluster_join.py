@@ -15,12 +15,10 @@ from serve_processes import NODE, QUEUES, TOKEN, job, serving, until_job
 
 from admission.cli.commands.cluster.credentials import InSecret
 from admission.cluster.client import Client
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +44,7 @@ async def nothing_left(sandbox: Sandbox) -> None:
 async def database_url(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
     return url
 
 

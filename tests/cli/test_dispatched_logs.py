@@ -15,11 +15,10 @@ from serve_processes import NODE, job, serving
 from serve_processes import sluice as sluice_process
 from test_serve_clusters import DISPATCHING, Api, cluster
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 HERE = """
 ---
@@ -78,9 +77,8 @@ async def hub(tmp_path):
         url = f"sqlite:///{tmp_path / 'sluice.db'}"
         await ensure_ready(url)
         async with Store.open(url) as store:
-            await store.queues.create(parse_manifest(cluster("b")), author=Author("test"))
-            for document in parse_documents(DISPATCHING + HERE, source="queues"):
-                await store.queues.create(parse_manifest(document.body), author=Author("test"))
+            await create_objects(store, cluster("b"))
+            await create_objects(store, DISPATCHING + HERE)
         credentials = f"--cluster-credentials={tmp_path / 'credentials'}"
         replica = await stack.enter_async_context(serving(tmp_path, url, "--admission=policies", credentials))
         await replica.until_ready()

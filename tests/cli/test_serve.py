@@ -15,11 +15,10 @@ import yaml
 from ports import free_port
 from serve_processes import NODE, QUEUES, TOKEN, all_complete, all_finished, job, serving, sluice
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.store import Store
 from tests.api.pki import Authority
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -138,9 +137,7 @@ async def test_full_disk_fails_readiness_and_recovery_needs_no_restart(sandbox, 
     await admin.create("nodes", "", NODE)
     async with serving(tmp_path, on_file(tmp_path)) as replica:
         await replica.until_ready()
-        async with Store.open(on_file(tmp_path)) as store:
-            for document in parse_documents(QUEUES, source="queues"):
-                await store.queues.create(parse_manifest(document.body), author=Author("test"))
+        await create_objects(on_file(tmp_path), QUEUES)
         pid = replica.process.pid
         unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         waiting = job("waits")

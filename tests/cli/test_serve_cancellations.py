@@ -11,11 +11,9 @@ import aiohttp
 import pytest
 from serve_processes import NODE, QUEUES, job, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,9 +51,7 @@ async def cancel(replica: Replica, token: str) -> int:
 async def test_the_history_says_that_a_killed_process_did_not_delete_what_was_cancelled(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="QUEUES"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
     async with Sandbox() as sandbox:
         admin, token = sandbox.local("admin"), sandbox.token("admin")
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")

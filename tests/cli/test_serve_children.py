@@ -12,11 +12,9 @@ import pytest
 from custom_kinds import JOBSET, KINDS, definition, jobset, until
 from serve_processes import NODE, QUEUES, free_port, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,9 +48,7 @@ async def serve(sandbox: Sandbox, tmp_path: Path) -> Any:
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
     text = QUEUES.replace("name: lq, namespace: default", "name: default, namespace: team-a")
-    async with Store.open(url) as store:
-        for document in parse_documents(text, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, text)
     port = free_port()
     webhook = (f"--webhook-url=https://127.0.0.1:{port}", f"--webhook-address=127.0.0.1:{port}")
     files = (f"--config={tmp_path / 'sluice.yaml'}", f"--certificate-directory={tmp_path / 'certificates'}")

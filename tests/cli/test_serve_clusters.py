@@ -14,12 +14,11 @@ from gate_callers import standalone_gate
 from ports import free_port
 from serve_processes import AUTHORIZATION, NODE, QUEUES, all_complete, job, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
+from tests.queue_objects import create_objects
 from webhooks.certificates import Certificates
 
 QUOTA, EACH, FEW = 4, 12, 2
@@ -104,9 +103,7 @@ async def sandboxes(tmp_path):
 async def database_url(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
     return url
 
 
@@ -251,9 +248,8 @@ def sent(name: str) -> dict:
 async def prepare_dispatch(database_url: str) -> None:
     async with Store.open(database_url) as store:
         for name in ("b", "c"):
-            await store.queues.create(parse_manifest(cluster(name)), author=Author("test"))
-        for document in parse_documents(DISPATCHING, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+            await create_objects(store, cluster(name))
+        await create_objects(store, DISPATCHING)
 
 
 @pytest.mark.costly

@@ -12,11 +12,9 @@ from custom_kinds import definition
 from serve_processes import NODE, QUEUES, free_port, serving
 
 from admission.kinds import all_kinds
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,9 +47,7 @@ async def serve(sandbox: Sandbox, tmp_path: Path) -> Any:
     """Function that starts `sluice serve` with its webhook and the LocalQueue `lq`, which has 4 CPUs."""
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
     port = free_port()
     webhook = (f"--webhook-url=https://127.0.0.1:{port}", f"--webhook-address=127.0.0.1:{port}")
     files = (f"--config={tmp_path / 'sluice.yaml'}", f"--certificate-directory={tmp_path / 'certificates'}")

@@ -15,9 +15,7 @@ from serve_processes import NODE, QUEUES, TOKEN, job, serving
 
 from admission.cli.demo.stage import running_sandbox
 from admission.cluster.client import Client
-from admission.model.manifests import parse_documents, parse_manifest
-from admission.store.audit_log import Author
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -81,9 +79,7 @@ async def test_frozen_api_server_fails_readiness_and_pauses_decisions(tmp_path: 
         await client.create("/api/v1/nodes", NODE)
         async with serving(tmp_path, url) as replica:
             await replica.until_ready()
-            async with Store.open(url) as store:
-                for document in parse_documents(QUEUES, source="queues"):
-                    await store.queues.create(parse_manifest(document.body), author=Author("test"))
+            await create_objects(url, QUEUES)
             for name in ("a", "b", "c", "d"):
                 await submit(client, name)
             running = dict.fromkeys(("a", "b", "c", "d"), "admitted")

@@ -10,12 +10,10 @@ import pytest
 from custom_kinds import JOBSET, KINDS, definition, jobset, until
 from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -54,9 +52,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 @pytest.fixture
 async def queues(sandbox: Sandbox, tmp_path: Path, database_url: str) -> None:
     await ensure_ready(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(TEAM_QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, TEAM_QUEUES)
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from serve_processes import NODE, QUEUES, job, serving, sluice
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,9 +40,7 @@ async def new_sandbox(kubeconfig: Path) -> AsyncIterator[Sandbox]:
 
 async def with_queues(url: str) -> str:
     await ensure_ready(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
     return url
 
 

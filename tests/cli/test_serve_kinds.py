@@ -13,9 +13,7 @@ from serve_processes import QUEUES, sandbox_with_rights, serving
 
 from admission.cli.commands.kinds import kinds
 from admission.kinds import all_kinds, parse_form
-from admission.model.manifests import parse_documents, parse_manifest
-from admission.store.audit_log import Author
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,9 +70,7 @@ async def test_configured_kind_is_gated_started_kept_at_its_size_and_finished(
         f"--webhook-address=127.0.0.1:{webhook}",
         f"--certificate-directory={tmp_path / 'certificates'}",
     )
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="QUEUES"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     alice, admin = sandbox.local("alice"), sandbox.local("admin")
     async with served(sandbox, KIND), serving(tmp_path, database_url, *flags) as replica:
         await replica.until("leading")

@@ -13,10 +13,8 @@ from ports import free_port
 from serve_processes import NODE, QUEUES, TOKEN, serving, sluice
 
 from admission.kinds import all_kinds
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,9 +47,7 @@ async def test_object_of_a_kind_that_is_off_is_told_of_everywhere(tmp_path: Path
         alice = sandbox.local("alice")
         await sandbox.local("admin").create("customresourcedefinitions", "", definition(JOB_SET))
         await sandbox.local("admin").create("nodes", "", NODE)
-        async with Store.open(database_url) as store:
-            for each in parse_documents(QUEUES, source="QUEUES"):
-                await store.queues.create(parse_manifest(each.body), author=Author("test"))
+        await create_objects(database_url, QUEUES)
         # Two of which Sluice has a record are not told of: they hold quota, or wait, until JobSets are on again.
         async with serving(tmp_path, database_url) as replica:
             await replica.until("leading")

@@ -12,11 +12,9 @@ from aiohttp import web
 from ports import free_port
 from serve_processes import NODE, QUEUES, all_complete, job, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +50,7 @@ notifications:
         return web.Response()
 
     await migrate(url)
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES + SUBSCRIPTION, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES + SUBSCRIPTION)
     async with Sandbox(speed=60) as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
         admin = sandbox.local("admin")

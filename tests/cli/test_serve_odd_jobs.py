@@ -12,11 +12,9 @@ import pytest
 from ports import free_port
 from serve_processes import NODE, job, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -200,9 +198,7 @@ async def _prepare(sandbox: Sandbox, url: str) -> None:
     admin = sandbox.local("admin")
     await admin.create("nodes", "", NODE)
     await admin.create("namespaces", "", {"metadata": {"name": "odd"}})
-    async with Store.open(url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(url, QUEUES)
 
 
 async def _complete_other_job(sandbox: Sandbox, name: str) -> None:

@@ -13,10 +13,9 @@ from ports import free_port
 from serve_processes import NODE, QUEUES, all_complete, job, leader_and_follower, serving, until_job
 
 from admission.kinds.base import SUBMITTED_BY
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from tests.pgbouncer import running_pgbouncer
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,8 +47,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def queues(store: Store) -> Store:
-    for document in parse_documents(QUEUES, source="queues"):
-        await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(store, QUEUES)
     return store
 
 
@@ -98,7 +96,7 @@ async def test_killed_leader_is_replaced_behind_pgbouncer(sandbox, queues, tmp_p
     """A limit of what a user may run holds meanwhile: the next leader counts what the killed one has admitted."""
     metadata, spec = {"name": "alice"}, {"users": ["alice"], "running": 2}
     limit = {"apiVersion": "sluice.dev/v1", "kind": "UserLimit", "metadata": metadata, "spec": spec}
-    await queues.queues.create(parse_manifest(limit), author=Author("test"))
+    await create_objects(queues, limit)
     with running_pgbouncer(postgresql) as port:
         pooled = database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
         async with serving(tmp_path, pooled, *SHORT) as first, serving(tmp_path, pooled, *SHORT) as second:

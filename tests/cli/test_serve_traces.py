@@ -15,12 +15,10 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from serve_processes import AUTHORIZATION, NODE, QUEUES, all_complete, free_port, job, serving
 
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.tracing import Tracing
-from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
-from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -78,9 +76,7 @@ def attributes(span: Any) -> dict[str, str]:
 async def test_job_is_one_trace_and_exemplars_reference_it(tmp_path: Path) -> None:
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     port = free_port()
     flags = (
         f"--webhook-url=https://127.0.0.1:{port}",

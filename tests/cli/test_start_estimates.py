@@ -18,14 +18,13 @@ from admission.api.documents.printer_columns import table
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import StartEstimate
 from admission.engine import Explanation
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.calibration import MIN_SAMPLES, Calibration, ReportedRange
 from admission.simulate.durations import Durations
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
+from tests.queue_objects import create_objects
 
 QUEUES = """
 {kind: ResourceFlavor, apiVersion: sluice.dev/v1, metadata: {name: default}}
@@ -101,8 +100,7 @@ async def test_estimates_are_given_after_some_were_compared_with_actual_starts(t
     await migrate(url)
     async with Store.open(url) as store:
         now = store.now()
-        for document in parse_documents(QUEUES, source="queues"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+        await create_objects(store, QUEUES)
         epoch = await store.lead("test")
         for number in range(10):  # run times are learned from these
             ended = pending_record(f"old{number}", now - 5000)

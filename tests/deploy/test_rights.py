@@ -23,18 +23,17 @@ from admission.cluster.client import Client
 from admission.kinds import all_kinds, frameworks_known, parse_form
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.grouped import GroupedKind
-from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.controllers.autoscaler import NAME as AUTOSCALER
 from admission.sandbox.controllers.autoscaler import REQUESTS
 from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from tests.deploy.custom_objects import custom_object, make_child, until, update_child
+from tests.queue_objects import create_objects
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
@@ -146,18 +145,27 @@ kind: LocalQueue
 metadata: {name: lq, namespace: default}
 spec: {clusterQueue: cq}
 """
-ROLES = [
-    document
-    for document in rendered(
-        {
-            "replicas": 2,
-            "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
-            "config": {"integrations": INTEGRATIONS},
-            "rbac": {"userRoles": False, "topology": False, "provisioning": False},
-        }
-    )
-    if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-]
+
+
+def roles_with(values: Object) -> list[Object]:
+    """Return the roles, bindings and accounts of the chart with these values."""
+    found = rendered(values)
+    return [each for each in found if each["apiVersion"].startswith("rbac.") or each["kind"] == "ServiceAccount"]
+
+
+def role_of(roles: list[Object], name: str) -> Object:
+    (role,) = (each for each in roles if each["metadata"]["name"] == name and "rules" in each)
+    return role
+
+
+ROLES = roles_with(
+    {
+        "replicas": 2,
+        "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
+        "config": {"integrations": INTEGRATIONS},
+        "rbac": {"userRoles": False, "topology": False, "provisioning": False},
+    }
+)
 
 
 class Right(NamedTuple):
@@ -229,15 +237,9 @@ async def test_each_permission_is_needed_by_a_request_of_the_run(
 @pytest.mark.costly
 async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: Path):
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
-    roles = [
-        document
-        for document in rendered({"rbac": {"userRoles": False}})
-        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-    ]
+    roles = roles_with({"rbac": {"userRoles": False}})
     await migrate(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(PLACED, source="PLACED"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, PLACED)
     async with Sandbox(speed=60) as sandbox:
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -247,7 +249,7 @@ async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: P
             await replica.until("leading")
             await admin.create("jobs", "default", job("placed") | {"spec": job("placed")["spec"] | {"suspend": True}})
             await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
-        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-topology" and "rules" in each)
+        role = role_of(roles, "sluice-topology")
         found = await _needing(sandbox, user, rights_of(role))
     # Pods that are queued are listed and watched, too, with permissions of their own.
     assert [right for right, requests in found.items() if not requests and right.resource != "pods"] == []
@@ -256,15 +258,9 @@ async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: P
 @pytest.mark.costly
 async def test_each_permission_for_provisioning_is_needed_to_start_a_job(tmp_path: Path):
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
-    roles = [
-        document
-        for document in rendered({"rbac": {"userRoles": False}})
-        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-    ]
+    roles = roles_with({"rbac": {"userRoles": False}})
     await migrate(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(PROVISIONED, source="PROVISIONED"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, PROVISIONED)
     async with Sandbox(speed=60) as sandbox, serve_kinds(sandbox, [AUTOSCALER]):
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -278,7 +274,7 @@ async def test_each_permission_for_provisioning_is_needed_to_start_a_job(tmp_pat
                 async for batch in watcher:
                     if any(change == "DELETED" for _, change, _, _ in batch):
                         break
-        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-provisioning" and "rules" in each)
+        role = role_of(roles, "sluice-provisioning")
         found = await _needing(sandbox, user, rights_of(role))
     # A PodTemplate is read if one of a former request has its name.
     assert [right for right, requests in found.items() if not requests and right.verb != "get"] == []
@@ -289,16 +285,10 @@ async def test_each_permission_to_cancel_is_needed_to_cancel_what_is_queued(tmp_
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     integrations = {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"], "kinds": [TRAINING_RUN_FORM]}
     (tmp_path / "sluice.yaml").write_text(yaml.safe_dump({"integrations": integrations}))
-    roles = [
-        document
-        for document in rendered({"config": {"integrations": integrations}, "rbac": {"cancel": True}})
-        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-    ]
+    roles = roles_with({"config": {"integrations": integrations}, "rbac": {"cancel": True}})
     kinds = [kind for kind in CUSTOM if kind.group in ("jobset.x-k8s.io", "example.com")]
     await migrate(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="QUEUES"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     async with Sandbox(speed=60) as sandbox:
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -327,15 +317,9 @@ async def test_each_permission_to_cancel_is_needed_to_cancel_what_is_queued(tmp_
 async def test_each_permission_for_devices_is_needed_to_count_claims(tmp_path: Path):
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     config = {"resources": {"deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu"]}]}}
-    roles = [
-        document
-        for document in rendered({"config": config, "rbac": {"userRoles": False}})
-        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-    ]
+    roles = roles_with({"config": config, "rbac": {"userRoles": False}})
     await migrate(database_url)
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="QUEUES"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     async with Sandbox(speed=60) as sandbox:
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -356,7 +340,7 @@ async def test_each_permission_for_devices_is_needed_to_count_claims(tmp_path: P
         assert record is not None
         assert record.admission is not None
         assert record.admission.pod_sets[0].usage["nvidia.com/gpu"] == 3
-        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-devices" and "rules" in each)
+        role = role_of(roles, "sluice-devices")
         found = await _needing(sandbox, user, rights_of(role))
     assert [right for right, requests in found.items() if not requests] == []
 
@@ -367,11 +351,7 @@ async def test_each_permission_for_failure_recovery_is_needed_to_end_a_pod(tmp_p
     recovery = {"forcefulTerminationGracePeriod": "0s"}
     # Pods that are queued may be deleted anyway.
     config = {"failureRecovery": recovery, "integrations": {"frameworks": ["batch/job"]}}
-    roles = [
-        document
-        for document in rendered({"config": config, "rbac": {"userRoles": False, "topology": False}})
-        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-    ]
+    roles = roles_with({"config": config, "rbac": {"userRoles": False, "topology": False}})
     await migrate(database_url)
     (tmp_path / "sluice.yaml").write_text(yaml.safe_dump(config))
     async with Sandbox() as sandbox:
@@ -392,7 +372,7 @@ async def test_each_permission_for_failure_recovery_is_needed_to_end_a_pod(tmp_p
                 async for batch in watcher:
                     if any(change == "DELETED" for _, change, _, _ in batch):
                         break
-        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-failure-recovery" and "rules" in each)
+        role = role_of(roles, "sluice-failure-recovery")
         found = await _needing(sandbox, user, rights_of(role))
     assert [right for right, requests in found.items() if not requests] == []
 
@@ -402,11 +382,7 @@ async def test_each_permission_for_usage_metrics_is_needed_to_read_them(tmp_path
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     # Pods that are queued are watched anyway.
     config = {"usageMetrics": {"metricsApi": True}, "integrations": {"frameworks": ["batch/job"]}}
-    roles = [
-        document
-        for document in rendered({"config": config, "rbac": {"userRoles": False, "topology": False}})
-        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
-    ]
+    roles = roles_with({"config": config, "rbac": {"userRoles": False, "topology": False}})
     await migrate(database_url)
     (tmp_path / "sluice.yaml").write_text(yaml.safe_dump(config))
     async with Sandbox() as sandbox:
@@ -418,7 +394,7 @@ async def test_each_permission_for_usage_metrics_is_needed_to_read_them(tmp_path
         async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
             while not is_asked():
                 await replica.get("/healthz")
-        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-usage-metrics" and "rules" in each)
+        role = role_of(roles, "sluice-usage-metrics")
         found = await _needing(sandbox, user, rights_of(role))
     assert [right for right, requests in found.items() if not requests] == []
 
@@ -507,9 +483,7 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         f"--certificate-secret={NAMESPACE}/sluice-webhook-certificates",
         f"--lease={NAMESPACE}/sluice",
     )
-    async with Store.open(database_url) as store:
-        for document in parse_documents(QUEUES, source="QUEUES"):
-            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    await create_objects(database_url, QUEUES)
     admin = sandbox.local("admin")
     # One conflict for each kind, after which Sluice has to read the object again.
     resources = [("batch", "jobs"), *((kind.group, kind.plural) for kind in CUSTOM)]
