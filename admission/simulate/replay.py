@@ -22,7 +22,7 @@ from admission.engine import (
 from admission.model.queues import quota_changes, quotas_at
 from admission.simulate.durations import Durations
 from admission.simulate.estimator import OUTCOMES
-from admission.simulate.virtual_time import VirtualTime
+from admission.simulate.virtual_time import SHORTEST_STOPPING, STOPPING_SECONDS, VirtualTime
 from admission.store.workloads.past import Spell
 from admission.store.workloads.replay import BLOCKING_REASONS
 
@@ -110,7 +110,9 @@ class Replay:
         self._past = past
         self._timeline = timeline
         self._namespaces = namespaces
-        self._time = VirtualTime(policy, past.start)
+        known = past.stopping_seconds
+        stopping = STOPPING_SECONDS if known is None else max(known, SHORTEST_STOPPING)
+        self._time = VirtualTime(policy, past.start, stopping=stopping)
         self._durations = Durations()
         self.courses = {one.record.workload.uid: _course(one) for one in past.workloads}
         """By uid."""

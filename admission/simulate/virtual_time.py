@@ -19,18 +19,21 @@ if TYPE_CHECKING:
     from admission.engine import Decisions, Event, Policy
 
 STOPPING_SECONDS: Final = 5.0
-"""Seconds that the pods of an evicted workload take to stop. Not 0: two workloads that preempt each other in turn would
-do so for ever at the same instant."""
+"""Seconds that the pods of an evicted workload take to stop, if nothing else is known."""
+SHORTEST_STOPPING: Final = 0.1
+"""Seconds that they take at least: two workloads that preempt each other in turn would do so for ever at an instant."""
 
 
 class VirtualTime:
     """An engine, its clock `now` (Unix time, s), and the events that are due later."""
 
-    def __init__(self, policy: Policy, now: float, *, places: bool = False) -> None:
-        """`places`: it is also told of nodes; otherwise it decides by quota alone."""
+    def __init__(self, policy: Policy, now: float, *, places: bool = False, stopping: float = STOPPING_SECONDS) -> None:
+        """`places`: it is also told of nodes; otherwise it decides by quota alone. `stopping`: seconds that the pods of
+        an evicted workload take to stop."""
         self.engine = Engine(policy if places else replace(policy, topology=None))
         self.now = now
         self._begin = now
+        self._stopping = stopping
         self._due: list[tuple[float, int, str, Event]] = []
         """Heap of (time, number, uid of the workload whose quota this releases or "", event)."""
         self._numbers = count()
@@ -56,13 +59,13 @@ class VirtualTime:
         self._release(at, WorkloadGone(uid))
 
     def settle(self) -> Decisions:
-        """Decide what can be decided now. Evicted workloads wait again after `STOPPING_SECONDS`."""
+        """Decide what can be decided now. Evicted workloads wait again when their pods have stopped."""
         decisions = self.engine.settle(self.now)
         for evict in decisions.evicted:
             workload = evict.workload
             if evict.to_queue_end:
                 workload = replace(workload, queued_at=self.now)
-            self._release(self.now + STOPPING_SECONDS, WorkloadGone(workload.uid, requeue=workload))
+            self._release(self.now + self._stopping, WorkloadGone(workload.uid, requeue=workload))
         return decisions
 
     def advance(

@@ -93,6 +93,9 @@ class Agreement:
     """Workloads whose run time was estimated."""
     ordered: int
     """Workloads that an admin held, moved or ranked, which is not replayed."""
+    misdated: int
+    """Workloads that Sluice saw more than `AGREES_WITHIN` seconds after they were created or had quota, because it did
+    not run or clocks differ: it is not known when they would have been queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,16 +343,18 @@ def _resources(past: Past, holdings: Iterable[Holding], quotas: _Steps) -> tuple
 
 
 def _agreement(past: Past, happened: Mapping[str, Course], replayed: Replay) -> Agreement:
-    started = agree = 0
+    started = agree = misdated = 0
     for uid, course in happened.items():
-        spells, again = course.spells, replayed.courses[uid].spells
+        record, spells, again = course.past.record, course.spells, replayed.courses[uid].spells
+        earliest = min([record.workload.created, *(spell.admitted_at for spell in spells[:1])])
+        misdated += record.queued_at - earliest > AGREES_WITHIN
         if not spells or not again or not past.start <= spells[0].admitted_at < past.end:
             continue
         started += 1
         wait = spells[0].admitted_at - course.arrives_at
         differs = abs(again[0].admitted_at - spells[0].admitted_at)
         agree += differs <= max(AGREES_WITHIN, AGREES_WITHIN_SHARE * wait)
-    return Agreement(started, agree, replayed.estimated, past.ordered)
+    return Agreement(started, agree, replayed.estimated, past.ordered, misdated)
 
 
 def _micros(at: float) -> int:

@@ -42,7 +42,7 @@ from admission.store.workloads.commit import next_revision
 from admission.store.workloads.demands import demands
 from admission.store.workloads.orders import Orders
 from admission.store.workloads.outcomes import note_failures
-from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
+from admission.store.workloads.past import Past, kept_since, ordered, past_workloads, stopping_seconds
 from admission.store.workloads.queries import WorkloadQueries
 from admission.store.workloads.waits import ObjectiveOutcomes, Wish, outcomes, wishes
 
@@ -225,8 +225,9 @@ class Store:
             ]
             found = await past_workloads(connection, start=start, end=end)
             orders = await ordered(connection, start=start, end=end)
+            stopping = await stopping_seconds(connection, found, start=start, end=end)
         versions = [version for version in await self.queues.changes_since(0) if version.at < end]
-        return Past(start, end, found, versions, earlier, orders)
+        return Past(start, end, found, versions, earlier, orders, stopping)
 
     async def quota_history(self, *, end: float, local_queues: bool) -> QuotaHistory:
         """Return nominal quotas over time until `end` (see `ledger.quota_history`)."""

@@ -61,6 +61,7 @@ def main() -> int:
     parser.add_argument("--clusters", type=int, default=1, help="clusters that share the quota, and dispatch Jobs")
     parser.add_argument("--sqlite", action="store_true", help="one replica on SQLite, whose database is never down")
     parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--steady-clocks", action="store_true", help="no clock is set; a replay has to agree")
     parser.add_argument("--speed", type=float, default=120.0, help="speed of the sandbox's clock relative to real time")
     parser.add_argument("--seed", type=int, default=None, help="seed of an earlier run, to repeat its faults")
     parser.add_argument("--folder", type=Path, help="new folder to keep logs in; by default they are deleted")
@@ -81,6 +82,7 @@ def main() -> int:
 
 def _size(arguments: argparse.Namespace) -> str:
     size = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
+    size += " --steady-clocks" * arguments.steady_clocks
     size += f" --clusters {arguments.clusters}" if arguments.clusters > 1 else ""
     return f"{size}{' --sqlite' * arguments.sqlite}{' --topology' * arguments.topology}"
 
@@ -93,6 +95,8 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
     counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in wanted.items() if count}
     if arguments.sqlite:
         counts |= dict.fromkeys(OF_SEVERAL, 0)
+    if arguments.steady_clocks:
+        counts[Fault.STEP_CLOCK] = 0
     with _folder(arguments.folder) as folder, _database(folder, sqlite=arguments.sqlite) as (url, server):
         if server is not None:
             await asyncio.to_thread(server.execute, "CREATE DATABASE chaos")
@@ -108,6 +112,7 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
             say=lambda line: print(line, file=sys.stderr, flush=True),
             by_topology=arguments.topology,
             clusters=arguments.clusters,
+            replays=arguments.steady_clocks,
         )
 
 

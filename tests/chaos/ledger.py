@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +15,8 @@ from sqlalchemy import select, text
 
 from admission.api.resources.history import waiting_times
 from admission.cli.demo.gangs import UNTIL_DELETED
+from admission.engine import Policy
+from admission.simulate.replay import Replay, Timeline
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions as rows
 from admission.store.database.tables import transitions, workloads
@@ -81,6 +85,12 @@ class _Interval(NamedTuple):
 
 
 _AHEAD = 86_400.0
+_AGREES_WITHIN = 2.0
+"""Seconds by which a start in a replay may differ from what happened, and still agree ..."""
+_AGREES_WITHIN_SHARE = 0.1
+"""... or this share of its wait; both also hold for the mean of all waits."""
+_AGREE = 0.8
+"""The share of starts that have to agree."""
 _TOLERANCE = 0.01
 """Tolerated difference in seconds between ledger row and workload, which are written in one transaction."""
 
@@ -93,6 +103,30 @@ async def settled(database_url: str) -> bool:
             return not (await connection.scalar(_OPEN)) and not (await connection.scalar(_UNFINISHED))
     finally:
         await database.close()
+
+
+async def replay_agrees(database_url: str) -> Promise:
+    """Check that a replay of the ledger without changes, as that of `sluice whatif`, starts all when they did."""
+    async with Store.open(database_url) as store:
+        past = await store.past(start=0.0, end=store.now() + 1.0)
+    past = replace(past, start=min(version.at for version in past.versions))
+    namespaces = {one.record.workload.namespace: dict[str, str]() for one in past.workloads}
+    replay = Replay(past, Policy(), Timeline(past.versions, (), past.start, past.end), namespaces)
+    replay.run()
+    waits = [
+        (course.past.spells[0].admitted_at - course.arrives_at, course.spells[0].admitted_at - course.arrives_at)
+        for course in replay.courses.values()
+        if course.past.spells and course.spells
+    ]
+    agree = sum(abs(again - wait) <= _allowed(wait) for wait, again in waits)
+    happened, replayed = (statistics.fmean(waited) for waited in zip(*waits, strict=True))
+    text = f"a replay of the ledger starts {agree} of {len(past.workloads)} when they did, to {_AGREES_WITHIN:g} s or "
+    text += f"{_AGREES_WITHIN_SHARE:.0%} of their wait; mean wait {replayed:.1f} s, and {happened:.1f} s as it happened"
+    return agree >= _AGREE * len(past.workloads) and abs(replayed - happened) <= _allowed(happened), text
+
+
+def _allowed(wait: float) -> float:
+    return max(_AGREES_WITHIN, _AGREES_WITHIN_SHARE * wait)
 
 
 async def promises(

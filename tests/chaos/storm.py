@@ -98,11 +98,12 @@ async def storm(
     say: Callable[[str], None] = lambda _: None,
     by_topology: bool = False,
     clusters: int = 1,
+    replays: bool = False,
 ) -> Outcome:
     """Run the test. `server` is the PostgreSQL that may be killed, `timeouts` as in `rules`; `say` prints progress.
 
     `by_topology`: the plan has Jobs only, and their pods are placed by topology. `clusters`: how many share the quota;
-    with several, the plan has Jobs only.
+    with several, the plan has Jobs only. `replays`: a replay of the ledger has to agree with what happened.
     """
     queues = queue_objects(plan) if by_topology else queue_documents(plan)
     if clusters > 1:
@@ -162,6 +163,7 @@ async def storm(
         *over_clusters,
         (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
         *await ledger.promises(database_url, plan, starts, again=ground.again, unseen=ground.unseen),
+        *([await ledger.replay_agrees(database_url)] if replays else []),
         (not errors, f"no controller of the sandbox failed {errors[:1] or ''}"),
         (not floor.exceeded, f"{floor.checked} placed pods fit on their nodes, in one rack {floor.exceeded[:2] or ''}"),
         (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),

@@ -59,6 +59,22 @@ async def test_promises_hold_under_faults_with_six_kinds_and_one_replica_on_sqli
     assert_promises_kept(outcome, seed)
 
 
+@pytest.mark.usefixtures("warm_children")  # the killed processes are those of tests/chaos/fleet.py
+@pytest.mark.long
+async def test_replay_of_the_ledger_agrees_with_what_happened(tmp_path):
+    seed = random.randrange(2**32)
+    outcome = await storm(
+        plan_of(100, speed=60),
+        seed=seed,
+        counts=dict.fromkeys((Fault.KILL_LEADER, Fault.CUT_WATCHES, Fault.CHANGE_QUOTA, Fault.HOLD, Fault.DRAIN), 1),
+        replicas=1,
+        folder=tmp_path,
+        database_url=f"sqlite:///{tmp_path / 'sluice.db'}",
+        replays=True,
+    )
+    assert_promises_kept(outcome, seed)
+
+
 @pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres

@@ -44,7 +44,7 @@ async def test_replay_agrees_with_the_ledger_and_more_quota_shortens_waits(recor
     answer = json.loads(output)
     happened, replayed, changed = (answer[course]["all"] for course in ("happened", "replayed", "changed"))
     assert (happened["workloads"], happened["waiting"], changed["waiting"]) == (JOBS, 0, 0)
-    assert answer["agreement"] == {"started": JOBS, "agree": JOBS, "estimated": 0, "ordered": 0}
+    assert answer["agreement"] == {"started": JOBS, "agree": JOBS, "estimated": 0, "ordered": 0, "misdated": 0}
     assert abs(replayed["waitSeconds"]["mean"] - happened["waitSeconds"]["mean"]) < 2
     assert changed["waitSeconds"]["longest"] < 1 < happened["waitSeconds"]["longest"]
     (use,) = answer["happened"]["resources"]

@@ -193,6 +193,32 @@ def test_period_begins_with_the_first_queue_object():
     assert use.quota == 8 * 18 * HOUR
 
 
+def test_evicted_pods_take_as_long_to_stop_as_they_did_in_the_period():
+    """A low workload that is preempted every time stops within a second or a minute: the other one starts then."""
+
+    def starts(stopping: float | None) -> float:
+        preempts = cluster_queue("a", 4, cohortName="", preemption={"withinClusterQueue": "LowerPriority"})
+        jobs = [ran(job("low", 1.0), HOUR), ran(job("high", 1001.0, priority=9), HOUR)]
+        past = replace(recorded(jobs, [FLAVOR, preempts, *QUEUES[2:]]), stopping_seconds=stopping)
+        replay = Replay(past, Policy(), Timeline(past.versions, (), START, END), NAMESPACES)
+        replay.run()
+        low, high = replay.courses.values()
+        assert [spell.reason for spell in low.spells[:1]] == ["Preempted"]
+        return high.spells[0].admitted_at - START - 1001.0
+
+    assert [starts(seconds) for seconds in (None, 1.0, 60.0)] == pytest.approx([5.0, 1.0, 60.0], abs=0.01)
+
+
+def test_workloads_whose_times_cannot_be_are_counted():
+    past = recorded([ran(job(f"j{n}", 1000.0 + n, gpus=1), HOUR) for n in range(3)])
+    late, early, right = past.workloads
+    late = replace(late, record=replace(late.record, queued_at=late.record.workload.created + 90))
+    first = early.spells[0]
+    early = replace(early, spells=(replace(first, admitted_at=first.admitted_at - 90), *early.spells[1:]))
+    found = what_if(replace(past, workloads=(late, early, right)), Policy(), (), NAMESPACES)
+    assert found.agreement.misdated == 2
+
+
 def test_quota_for_a_goal_is_the_lowest_that_meets_it():
     past = recorded([ran(job(f"j{n}", n + 1.0, gpus=1), 2 * HOUR) for n in range(40)])
     goal = Goal("a", "a100", "nvidia.com/gpu", 2 * HOUR + 60)

@@ -256,6 +256,11 @@ def _agreement(agreement: Document) -> Iterator[str]:
         yield f"Run times of {agreement['estimated']:,} workloads that had not ended are estimated."
     if agreement["ordered"]:
         yield f"Orders of admins about {agreement['ordered']:,} workloads (hold, move, prioritize) are not replayed."
+    if agreement["misdated"]:
+        yield (
+            f"Sluice saw {agreement['misdated']:,} workloads more than a minute after they were created or had quota "
+            "(it did not run, or clocks differ): when they would have been queued is not known."
+        )
 
 
 def _needed(answer: Document) -> Iterator[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import median
 from sys import intern
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 
 from admission.model.workload import Admission, PodSetAssignment
-from admission.store.database.tables import admissions, head, workload_orders, workloads
+from admission.store.database.instant import Instant
+from admission.store.database.tables import admissions, head, transitions, workload_orders, workloads
+from admission.store.records import State
 from admission.store.workloads import loading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -62,6 +65,8 @@ class Past:
     """Admissions before the period that policies count."""
     ordered: int
     """Number of workloads about which an admin gave an order (held, moved, ranked ...)."""
+    stopping_seconds: float | None = None
+    """For how long half of the evicted workloads held their quota until their pods had stopped; None: none was."""
 
 
 async def kept_since(connection: AsyncConnection) -> float:
@@ -73,6 +78,29 @@ async def ordered(connection: AsyncConnection, *, start: float, end: float) -> i
     """Return the number of workloads between `start` and `end` (Unix times, s) about which an admin gave an order."""
     orders = select(func.count()).select_from(workload_orders.join(workloads)).where(loading.existed(start, end))
     return int((await connection.execute(orders)).scalar_one())
+
+
+async def stopping_seconds(
+    connection: AsyncConnection, workloads: Iterable[PastWorkload], *, start: float, end: float
+) -> float | None:
+    """Return the median time from an eviction between two Unix times (s) to the end of its spell; None: there is none.
+
+    `workloads`: all that existed in this time.
+    """
+    columns = transitions.c
+    within = columns.at >= literal(start, Instant()), columns.at < literal(end, Instant())
+    statement = select(columns.workload_uid, columns.at).where(columns.state == State.EVICTING, *within)
+    evicted: defaultdict[str, list[float]] = defaultdict(list)
+    for uid, at in await connection.execute(statement.order_by(columns.id)):
+        evicted[uid].append(at)
+    found = []
+    for one in workloads if evicted else ():
+        times = evicted.get(one.record.workload.uid, ())
+        for spell in one.spells if times else ():
+            first = next((at for at in times if spell.begins <= at <= (spell.ends or at)), None)
+            if first is not None and spell.ends is not None:
+                found.append(spell.ends - first)
+    return median(found) if found else None
 
 
 async def past_workloads(connection: AsyncConnection, *, start: float, end: float) -> tuple[PastWorkload, ...]:

@@ -113,12 +113,13 @@ function Answer({ answer, queue }) {
   const size = (row) => COURSES.reduce((most, [field]) => Math.max(most, row[field]?.workloads || 0), 0);
   const rows = [...queues.values()].sort((a, b) => (b.name === queue) - (a.name === queue) || size(b) - size(a) || a.name.localeCompare(b.name))
     .slice(0, MOST).map((row) => ({ ...row, cells: waitCells((field) => row[field]?.waitSeconds.p90) }));
-  const { started, agree, estimated, ordered } = answer.agreement;
+  const { started, agree, estimated, ordered, misdated } = answer.agreement;
   return html`<${Card} title="All queues" note="Compare the last two: both leave out the same facts">
       <${Table} label="Waits and use of quota" rows=${all} columns=${[{ name: "Measure", cell: (row) => row.name }, ...courseColumns]} />
       <p class="soft small table-note">${started > 0 && `The replay without changes starts ${percent(agree, started)} of ${plural(started, "workload")} when they did, to a minute or 10 % of their wait.`}
         ${estimated > 0 && ` Run times of ${plural(estimated, "workload")} that had not ended are estimated.`}
-        ${ordered > 0 && ` Orders of admins about ${plural(ordered, "workload")} (hold, move, prioritise) are not replayed.`}</p>
+        ${ordered > 0 && ` Orders of admins about ${plural(ordered, "workload")} (hold, move, prioritise) are not replayed.`}
+        ${misdated > 0 && ` Sluice saw ${plural(misdated, "workload")} more than a minute after the creation, or by another clock.`}</p>
     <//>
     <${Card} title="By ClusterQueue" note="Nine of ten started within">
       <${Table} label="Waits by ClusterQueue" rows=${rows} keyOf=${(row) => row.name} columns=${[{ name: "ClusterQueue", cell: (row) => html`<bdi class="free">${row.name || "none"}</bdi>` },
