@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 from admission.cli.demo.live_pods import is_gated, requests_of
@@ -54,6 +53,17 @@ def placed(job: Document) -> Document:
     return job
 
 
+class _PlacedPod(NamedTuple):
+    """A pod that was sent to a node, and has neither ended nor is being deleted."""
+
+    name: str
+    node: str
+    job: str
+    """Uid of the Job that requires one rack for its pods; empty: it does not."""
+    cpu: int
+    """Thousandths of a CPU."""
+
+
 class Floor:
     """The nodes: their labels and faults, and the check. `exceeded`: what was placed beyond a node or a rack."""
 
@@ -62,10 +72,12 @@ class Floor:
         self._nodes = {f"kwok-node-{number}": _node(plan, number) for number in range(plan.nodes.count)}
         self._room = plan.nodes.allocatable["cpu"]
         self._informer = Informer(client, "/api/v1/pods", page=0)
-        self._pods: dict[str, tuple[str, str, int]] = {}
-        """Uid of a placed pod to its node, the Job that requires one rack for its pods (or ""), and its milli-CPU."""
+        self._pods: dict[str, _PlacedPod] = {}
+        """By uid."""
         self._deleted: set[str] = set()
-        """Nodes that are deleted now. What is left on them is lost, and its Job may go on in any rack."""
+        """Nodes that are deleted now."""
+        self._lost: set[str] = set()
+        """Uids of pods whose node was deleted. A Job that has lost all of its pods so may go on in another rack."""
         self.checked = 0
         """Number of pods that were placed."""
         self.exceeded: list[str] = []
@@ -90,6 +102,7 @@ class Floor:
         """Delete a node with its pods, and create another one of its name."""
         name = self._drawn(draw)
         self._deleted.add(name)
+        self._lost |= {uid for uid, pod in self._pods.items() if pod.node == name}
         await self._client.delete(f"{_NODES}/{name}")
         await self._lose_pods(name)
         await asyncio.sleep(3 * draw)
@@ -98,7 +111,7 @@ class Floor:
 
     def _drawn(self, draw: float) -> str:
         """Return a node on which pods are, if there is one."""
-        used = sorted({node for node, *_ in self._pods.values()}) or sorted(self._nodes)
+        used = sorted({pod.node for pod in self._pods.values()}) or sorted(self._nodes)
         return used[int(draw * len(used))]
 
     async def _report(self, name: str, ready: str) -> None:
@@ -129,17 +142,18 @@ class Floor:
     def _see(self, uid: str, pod: Document) -> None:
         metadata, node = pod["metadata"], pod["spec"]["nodeSelector"][HOSTNAME]
         owner = metadata["ownerReferences"][0]["uid"] if metadata["annotations"].get(REQUIRED_KEY) == _RACK else ""
-        self._pods[uid] = node, owner, int(requests_of(pod["spec"], ("cpu",))["cpu"])
+        self._pods[uid] = _PlacedPod(metadata["name"], node, owner, int(requests_of(pod["spec"], ("cpu",))["cpu"]))
+        if node in self._deleted:
+            self._lost.add(uid)
         self.checked += 1
-        sums: dict[str, int] = defaultdict(int)
-        for where, _, cpu in self._pods.values():
-            sums[where] += cpu
-        if sums[node] > self._room:
-            self.exceeded.append(f"{sums[node]}m of {self._room}m cpu of {node} by {metadata['name']}")
+        there = [each for each in self._pods.values() if each.node == node]
+        if (taken := sum(each.cpu for each in there)) > self._room:
+            names = ", ".join(each.name for each in there)
+            self.exceeded.append(f"{taken}m of {self._room}m cpu of {node} by {names}")
         racks = {
-            self._nodes[where]["metadata"]["labels"][_RACK]
-            for where, job, _ in self._pods.values()
-            if job == owner and where not in self._deleted
+            self._nodes[each.node]["metadata"]["labels"][_RACK]
+            for key, each in self._pods.items()
+            if each.job == owner and key not in self._lost
         }
         if owner and len(racks) > 1:
             self.exceeded.append(f"{metadata['name']} requires one rack, and its Job is in {sorted(racks)}")
