@@ -84,8 +84,6 @@ class Site:
         """Whether all of its objects are known, so that those which were not observed do not exist."""
         self.must_recheck = False
         """Whether pending workloads have to be looked at again, as the site was opened or closed."""
-        self.is_lost = False
-        """Whether nothing can be stopped in the cluster at present."""
         self.closed_as = ""
         """Its state in short, for those who could be dispatched there; empty: it is open."""
         self.given_up = False
@@ -136,6 +134,11 @@ class Site:
             return False
         return all((each.group, each.kind) != (kind.group, kind.kind) for each in self.watches.unlisted())
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be stopped in the cluster now, or it still runs what was queued again elsewhere."""
+        return self.context.is_lost
+
     def give_up(self, *, given_up: bool) -> None:
         """Regard what was dispatched to the cluster as gone, or not any more."""
         if given_up is not self.given_up:
@@ -147,8 +150,8 @@ class Site:
 
         `is_lost`: nothing can be stopped there, either.
         """
-        if (why, is_lost) != (self.context.closed, self.is_lost):
-            self.context.closed, self.is_lost, self.must_recheck = why, is_lost, True
+        if (why, is_lost) != (self.context.closed, self.context.is_lost):
+            self.context.closed, self.context.is_lost, self.must_recheck = why, is_lost, True
             self.inbox.wake()
 
     def reset(self, shared: Shared) -> None:

@@ -572,6 +572,66 @@ async def test_lost_cluster_is_given_up_and_what_it_still_runs_is_stopped_when_i
     assert (await hub.record("one", "admitted")).admission.cluster == "c"
 
 
+async def test_nothing_is_started_in_a_cluster_that_is_back_before_the_former_copies_are_stopped(hub, clusters):
+    await hub.submit(dispatched("moved", cpu="1"))
+    await clusters.b.job("moved", runs)
+    jobs = {"user": "sluice", "resource": "jobs"}
+    clusters.b.sandbox.faults.install({"rules": [{"match": jobs | {"verb": "patch"}, "do": "error", "code": 500}]})
+    await clusters.b.submit(job("own", cpu="1"))
+    await hub.record("own", "admitted")
+    clusters.b.cut()
+    await state(hub, "Lost", "b")
+    hub.pass_time(1000)
+    await clusters.c.job("moved", runs)
+    late = {"match": jobs | {"verb": "delete"}, "do": "delay", "seconds": 600}
+    looks = {"match": jobs | {"verb": "get", "name": "own"}, "do": "delay", "seconds": 0}
+    clusters.b.sandbox.faults.install({"rules": [late, looks]})
+
+    async def was_looked_at_twice():
+        return clusters.b.sandbox.faults.describe()["rules"][1]["matched"] >= 2
+
+    await hub.eventually(was_looked_at_twice)
+    assert clusters.b.user.get("jobs", "team-a", "own")["spec"]["suspend"] is True
+    clusters.b.sandbox.faults.remove()
+    await clusters.b.job("own", runs)
+    assert names(clusters.b) == {"own"}
+
+
+async def deleted_while(hub, clusters, phase, finalizers):
+    """Have a copy deleted, and let its pods end meanwhile. Return it as it was before."""
+    manifest = dispatched("one", cpu="2")
+    manifest["spec"]["backoffLimit"] = 0
+    manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1_000_000
+    await hub.submit(manifest)
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await clusters.b.user.patch("jobs", "team-a", "one", {"metadata": {"finalizers": finalizers}})
+    await hub.order("one", held=True)
+    await clusters.b.job("one", lambda obj: "deletionTimestamp" in obj["metadata"])
+    for pod in clusters.b.user.list("pods"):
+        status = {"status": {"phase": phase}}
+        await clusters.b.user.patch("pods", "team-a", pod["metadata"]["name"], status, subresource="status")
+    return copy
+
+
+async def test_copy_that_succeeds_while_it_is_deleted_is_the_end_of_its_job(hub, clusters):
+    await deleted_while(hub, clusters, "Succeeded", [])
+    assert (await hub.job("one", is_done))["status"]["succeeded"] == 1
+
+
+async def test_copy_that_fails_because_it_is_deleted_is_not_the_end_of_its_job(hub, clusters):
+    copy = await deleted_while(hub, clusters, "Failed", ["example.com/keep"])
+    failed = await clusters.b.job("one", lambda obj: obj["status"].get("failed"))
+    assert [each["type"] for each in failed["status"]["conditions"]][-1] == "Failed"
+    await hub.submit(dispatched("other", cpu="2"))
+    await clusters.c.job("other", runs)
+    assert (await hub.record("one", "evicting")).evict_reason
+    await clusters.b.user.patch("jobs", "team-a", "one", {"metadata": {"finalizers": []}})
+    await hub.record("one", "pending")
+    await hub.order("one", held=False)
+    assert (await clusters.b.job("one", runs))["metadata"]["uid"] != copy["metadata"]["uid"]
+
+
 def ordered(**dispatch):
     """The queue of the fixture `hub`, with an order of clusters."""
     plain = queue(**{"in-b": "2", "in-c": "2"})

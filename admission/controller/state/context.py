@@ -58,6 +58,8 @@ class Context:
         """Name of the cluster of these objects."""
         self.closed = ""
         """Message why nothing is started in the cluster; empty: it is open."""
+        self.is_lost = False
+        """Whether nothing can be stopped in the cluster now, or it still runs what was queued again elsewhere."""
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
         self._namespaces: dict[str, NamespaceContext] = {}
         self._priority_classes: dict[str, int] = {}

@@ -25,12 +25,16 @@ taken effect.
 | evicting  | none            | suspended   | REPORT   | if its status shows pods; then its quota is released     |
 | any       | there           | is deleted  | DELETE   |                                                          |
 
+A copy that fails while it is deleted has not ended: it may have failed for that. One that succeeds has, also if that is
+seen only when it is gone.
+
 An object that stays gated (see `kinds.dispatched`) counts as unsuspended as long as it says where its copy runs.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -95,12 +99,17 @@ class Copies:
         return self._found.get(uid)
 
     def observe(self, kind: Kind, change: WatchedChange) -> None:
-        """Process a change that a watch reports. Others than copies are ignored."""
+        """Process a change that a watch reports. Others than copies are ignored.
+
+        A copy that has succeeded while it was being deleted is kept as it was last: that is the end of its workload.
+        """
         obj = change.object
-        if change.type == "DELETED" or obj is None:
-            self.remove(change.uid)
-        elif change.uid in self._origins or ORIGIN in (obj["metadata"].get("labels") or ()):
+        if obj is not None and (change.uid in self._origins or ORIGIN in (obj["metadata"].get("labels") or ())):
             self.put(kind, obj)
+        if change.type == "DELETED" or obj is None:
+            copy = self._found.get(self._origins.get(change.uid, ""))
+            if copy is None or copy.seen.finished is None or not copy.seen.finished.succeeded:
+                self.remove(change.uid)
 
     def put(self, kind: Kind, obj: Object) -> bool:
         """Process a version of an object; return whether it is a copy."""
@@ -116,8 +125,11 @@ class Copies:
         former = self._found.get(origin.uid)
         if former is not None and former.uid != uid:
             self._origins.pop(former.uid, None)
+        seen, was_over = kind.observe(obj), known is not None and known.seen.finished is not None
+        if seen.deleting and seen.finished is not None and not (seen.finished.succeeded or was_over):
+            seen = replace(seen, finished=None)  # it has failed because its pods were deleted
         self._origins[uid] = origin.uid
-        self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), kind.observe(obj))
+        self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), seen)
         self._changed(origin.uid)
         return True
 

@@ -518,7 +518,8 @@ class Dispatching:
 
     def _purge(self, target: DispatchTarget, copy: Copy) -> None:
         """Delete a copy that nobody needs."""
-        if copy.uid in self._purged or copy.seen.deleting or target.given_up:
+        is_ending = copy.seen.deleting and copy.seen.finished is None
+        if copy.uid in self._purged or is_ending or target.given_up:
             return
         log.info("deletes the copy of %s in %s: nobody needs it", copy.seen.key, target.name)
         self._purged.add(copy.uid)

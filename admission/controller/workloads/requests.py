@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 MAX_BACKOFF = 30.0
 """Seconds between two attempts at most."""
 
+_PAUSE: Final = 1.0
+"""Seconds between two looks at whether a cluster is open that has stopped nothing yet of what it must not run."""
+
 _CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "restore it"}
 
 
@@ -114,6 +117,8 @@ class Requests:
             self._dispatching.send(tracked)
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
+        elif step is Step.START and self._environment.context.is_lost:
+            self._sender.remind(seen.uid, _PAUSE)
         elif self._kinds.is_composed(tracked.record.workload) and step is Step.START:
             try:
                 self._group_requests.start(tracked)
