@@ -530,6 +530,21 @@ async def test_label_of_origin_that_others_write_means_nothing(hub, clusters):
     await hub.eventually(look)
 
 
+async def test_object_that_others_put_in_place_of_a_copy_is_not_taken_for_it(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2", seconds=900))
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    forged = job("one", queue=None, suspend=False)
+    forged["metadata"] |= {key: copy["metadata"][key] for key in ("labels", "annotations")}
+    await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
+    await clusters.b.submit(forged)
+    await clusters.c.job("one", runs)
+    assert (await hub.record("one", "admitted")).admission.cluster == "c"
+    told = await hub.history("one")
+    assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in told
+    assert ("ClusterRefused", "The cluster b has another Job of its name, which Sluice has not created there.") in told
+
+
 async def test_cluster_is_not_removed_while_copies_run_there(hub, clusters):
     await hub.apply(flavor(), queue(default="2"), *(in_clusters(name) for name in ("in-b", "in-c")))
     await hub.submit(dispatched("one", cpu="2"))

@@ -88,8 +88,8 @@ class Copies:
         self._found: dict[str, Copy] = {}
         self._origins: dict[str, str] = {}
         """Uid of a copy -> uid of the object that it is a copy of."""
-        self._gone: OrderedDict[str, None] = OrderedDict()
-        """Uids of copies that were deleted."""
+        self._gone: OrderedDict[str | Origin, None] = OrderedDict()
+        """Uids of copies that were deleted, and what they were made for: others can create their like."""
 
     def __iter__(self) -> Iterator[Copy]:
         return iter(tuple(self._found.values()))
@@ -124,7 +124,11 @@ class Copies:
             return True
         former = self._found.get(origin.uid)
         if former is not None and former.uid != uid:
+            if former.origin == origin:
+                return False  # put in its place by others, although its deletion was not seen yet
             self._origins.pop(former.uid, None)
+        if known is None and origin in self._gone:
+            return False
         seen, was_over = kind.observe(obj), known is not None and known.seen.finished is not None
         if seen.deleting and seen.finished is not None and not (seen.finished.succeeded or was_over):
             seen = replace(seen, finished=None)  # it has failed because its pods were deleted
@@ -133,15 +137,19 @@ class Copies:
         self._changed(origin.uid)
         return True
 
+    def expect(self, origin: Origin) -> None:
+        """Take the next object that is signed for this as its copy: it is about to be created, perhaps again."""
+        self._gone.pop(origin, None)
+
     def remove(self, uid: str) -> None:
         """Process that the copy with this uid is gone."""
         if (origin := self._origins.pop(uid, None)) is None:
             return
         self._gone[uid] = None
-        if len(self._gone) > _REMEMBERED:
-            self._gone.popitem(last=False)
         if self._found[origin].uid == uid:
-            del self._found[origin]
+            self._gone[self._found.pop(origin).origin] = None
+        while len(self._gone) > 2 * _REMEMBERED:
+            self._gone.popitem(last=False)
         self._changed(origin)
 
 

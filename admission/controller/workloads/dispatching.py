@@ -349,6 +349,7 @@ class Dispatching:
             return
         path = target.kinds.path(there, workload.namespace, workload.name).rpartition("/")[0]
         self._under_way.add(tracked.uid)
+        target.copies.expect(origin)
         creation = Creation(path, copy, partial(self._is_due_there, origin, target))
         target.writer.submit(creation, partial(self._answer, tracked.uid, target.name, "create", ""))
 
