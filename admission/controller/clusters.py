@@ -39,6 +39,8 @@ FIRST_PAUSE: Final = 2.0
 """Seconds before the second attempt to join a cluster; the pause doubles with each further one ..."""
 LONGEST_PAUSE: Final = 60.0
 """... up to this."""
+_OWN_LOOK: Final = 60.0
+"""Seconds for which a process itself finds a cluster lost before that is given up: nobody may have looked before."""
 CONNECT_SECONDS: Final = 90.0
 """Seconds that loading the credentials and the first requests may take together; an exec plugin has 60 of them."""
 
@@ -105,6 +107,8 @@ class RemoteCluster:
         self._noted: JoinedCluster = unknown if former is None else former._noted
         """What is stored of it, or is to be."""
         self._is_loaded = former is not None
+        self._lost_at: float | None = None if former is None else former._lost_at
+        """When it was lost, by the monotonic clock; None: it is not."""
         self._writing = asyncio.Lock()
         self._set_state()
         site.paused, site.is_listed = True, False
@@ -291,8 +295,18 @@ class RemoteCluster:
         self.site.closed_as = self._closed_as(state)
         self.site.close(self._sentence(state, why), is_lost=state not in ("Active", "Draining"))
         is_silent = state == "Lost" and (self.site.paused or not self.site.is_listed)
-        lost_for = self._store.now() - self._noted.since if self._noted.state == "Lost" else 0.0
-        self.site.give_up(given_up=is_silent and lost_for >= self._lost_timeout)
+        self.site.give_up(given_up=is_silent and self._lost_for() >= self._lost_timeout)
+
+    def _lost_for(self) -> float:
+        """Return the seconds for which it has been lost: by the monotonic clock, as far as this process has seen it."""
+        now = self._store.now
+        if self._noted.state != "Lost":
+            self._lost_at = None
+            return 0.0
+        if self._lost_at is None:
+            before = min(now() - self._noted.since, self._lost_timeout - _OWN_LOOK)
+            self._lost_at = now.elapsed() - max(0.0, before)
+        return now.elapsed() - self._lost_at
 
     def _sentence(self, state: str, why: str) -> str:
         if not why:

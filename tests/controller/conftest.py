@@ -62,16 +62,23 @@ CUT: Object = {
 
 
 class Clock:
-    """Unix clock that a test can advance, for timeouts of minutes and hours."""
+    """Unix clock that a test can advance, for timeouts of minutes and hours, and its monotonic clock."""
 
     def __init__(self) -> None:
-        self._ahead = 0.0
+        self._ahead = self._off = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self._ahead
+        return time.time() + self._ahead + self._off
+
+    def elapsed(self) -> float:
+        return time.monotonic() + self._ahead
 
     def advance(self, seconds: float) -> None:
         self._ahead += seconds
+
+    def step(self, seconds: float) -> None:
+        """Set the Unix clock, although no time passes."""
+        self._off += seconds
 
 
 class World:
@@ -106,7 +113,9 @@ class World:
 
         `makes_items`: also create the items of admitted MCAD AppWrappers. `join`: how further clusters are reached.
         """
-        self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
+        self.leading = await self._stack.enter_async_context(
+            Store.open(self.url, clock=self.clock, elapsed=self.clock.elapsed)
+        )
         epoch = await self.leading.lead("test")
         self.controller = Controller(
             store=self.leading,

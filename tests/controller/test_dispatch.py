@@ -576,7 +576,12 @@ async def test_lost_cluster_is_given_up_and_what_it_still_runs_is_stopped_when_i
     await hub.submit(dispatched("short", cpu="2", seconds=600))
     clusters.b.cut()
     await state(hub, "Lost", "b")
+    hub.clock.step(5000)  # which is no time for which it is lost
+    for wanted in ("Draining", "Active"):  # clusters are looked at once a second
+        await hub.apply(cluster("c", state=wanted))
+        await state(hub, wanted, "c")
     assert (await hub.record("one", "admitted")).admission.cluster == "b"
+    hub.clock.step(-9000)
     hub.pass_time(1000)
     await hub.job("short", is_done)
     await clusters.c.job("one", runs)
@@ -645,6 +650,22 @@ async def test_copy_that_fails_because_it_is_deleted_is_not_the_end_of_its_job(h
     await hub.record("one", "pending")
     await hub.order("one", held=False)
     assert (await clusters.b.job("one", runs))["metadata"]["uid"] != copy["metadata"]["uid"]
+
+
+async def test_time_in_which_no_sluice_looks_gives_no_cluster_up(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    copy = await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    clusters.b.cut()
+    await state(hub, "Lost", "b")
+    await hub.end()
+    clusters.b.mend()
+    hub.clock.advance(5000)
+    await hub.start(join=clusters.join)
+    await state(hub, "Active", "b")
+    assert (await hub.record("one", "admitted")).admission.cluster == "b"
+    assert "ClusterLost" not in [reason for reason, _ in await hub.history("one")]
+    assert (await clusters.b.job("one", runs))["metadata"]["uid"] == copy["metadata"]["uid"]
 
 
 def ordered(**dispatch):

@@ -37,7 +37,7 @@ class LeaderClock:
 
     def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
         self._clock = clock
-        self._elapsed = elapsed
+        self.elapsed = elapsed
         self._last: float | None = None
         """Time of the former leader's last write (Unix time, s)."""
         self._since = 0.0
@@ -48,7 +48,7 @@ class LeaderClock:
     def take_over(self, last: float | None) -> None:
         """Note the start of a lead. `last`: time of the former leader's last write (Unix time, s); None: no write."""
         self._last = last
-        self._since = self._elapsed()
+        self._since = self.elapsed()
         now = self._clock()
         self._offset = now - self._since
         if last is not None and now < last - MAX_LAG:
@@ -59,7 +59,7 @@ class LeaderClock:
         """Return the leader's time in seconds since the epoch."""
         now = self._clock()
         if self._offset is not None:
-            self._watch_offset(now - self._elapsed(), self._offset)
+            self._watch_offset(now - self.elapsed(), self._offset)
         return self._last if self._last is not None and now < self._last <= now + MAX_LAG else now
 
     def deletion_time(self) -> float:
@@ -71,7 +71,7 @@ class LeaderClock:
         now = self()
         if self._last is None:
             return now
-        return min(now, self._last + MAX_LEAD + 2 * (self._elapsed() - self._since))
+        return min(now, self._last + MAX_LEAD + 2 * (self.elapsed() - self._since))
 
     def _watch_offset(self, offset: float, before: float) -> None:
         """Warn of a jump. The last offset is compared, not the first one, as clocks may be slewed for months."""
