@@ -127,19 +127,6 @@ class Room:
         """Whether no domain has room for the pods twice."""
         return self._plain and all(self._slices[top] < 2 * self.wanted for top in self._sufficient)
 
-    def may_be_in(self, top: int) -> bool:
-        """Whether Kueue may choose a domain of the level that decides, if the pods are placed before all others."""
-        if top not in self._sufficient:
-            return False
-        slices = self._slices
-        smaller = (other for other in self._sufficient if slices[other] < slices[top])
-        if self._counts.scores:
-            return True
-        if not self._leader:
-            return next(smaller, None) is None
-        beside = self._counts.slices_beside
-        return self._leads(top) and not any(self._leads(other) and beside[other] < beside[top] for other in smaller)
-
     def is_like(self, other: Room) -> bool:
         """Whether pods of both are alike, and each is known to leave room for one less where it is."""
         return self._plain and not self._leader and not self._counts.scores and self._demand == other._demand
