@@ -9,35 +9,24 @@ from admission.controller.state.inbox import (
     CopyAnswered,
     DelayEnded,
     DevicesChanged,
-    HistoryNote,
     KindListed,
     NodesAndPodsChanged,
-    NodesDrained,
     ObjectGone,
     ObjectReturned,
     ObjectsChanged,
-    PodProblemsFound,
-    PodsCounted,
-    PodsGone,
-    PodsLeft,
-    PodsMeasured,
     Recheck,
     StepDone,
+    Told,
 )
-from admission.controller.workloads.triggers import (
+from admission.controller.state.triggers import (
     CheckAnswered,
     CheckRulesChanged,
     ClaimsChanged,
     ContextChange,
-    Drained,
     LastPodEnded,
-    Noted,
     ObjectDeleted,
     Ordered,
     PodProblem,
-    RequestsMeasured,
-    StopHindered,
-    SurplusCounted,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
 from admission.model.queues import (
@@ -56,13 +45,13 @@ if TYPE_CHECKING:
     from admission.cluster.informer import WatchedChange
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Message
+    from admission.controller.state.triggers import Trigger
     from admission.controller.workloads.children import Children
     from admission.controller.workloads.failed_nodes import FailedNodes
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.requests import Requests
     from admission.controller.workloads.sender import Sender
-    from admission.controller.workloads.triggers import Trigger
     from admission.controller.workloads.ungating import Ungating
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.devices import Claimed
@@ -122,9 +111,9 @@ class Dispatcher:
                 case DelayEnded(uid):
                     with self._isolation.of(uid):
                         self._read(uid)
-                case PodsGone() | PodsLeft() | PodsCounted() | PodsMeasured() | PodProblemsFound() | HistoryNote():
-                    self._pods_reported(message)
-                case NodesAndPodsChanged() | NodesDrained():
+                case Told():
+                    self._told(message)
+                case NodesAndPodsChanged():
                     self._nodes_and_pods_changed(message)
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
@@ -164,34 +153,14 @@ class Dispatcher:
         self._requests.read(tracked)
         return True
 
-    def _pods_reported(
-        self, message: PodsGone | PodsLeft | PodsCounted | PodsMeasured | PodProblemsFound | HistoryNote
-    ) -> None:
-        match message:
-            case PodsGone(uid, wait):
-                if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
-                    self._trigger(uid, LastPodEnded())
-                elif tracked is None and self._tell_hub is not None:
-                    self._tell_hub(message)
-            case PodsLeft(uid, text):
-                self._trigger(uid, StopHindered(text))
-            case PodsCounted(uid, pods):
-                self._trigger(uid, SurplusCounted(pods))
-            case PodsMeasured(uid, requests, pods):
-                self._trigger(uid, RequestsMeasured(requests, pods))
-            case PodProblemsFound(uid, text):
-                if self._state.registry.get(uid) is None and self._tell_hub is not None:
-                    self._tell_hub(message)  # of its copy
-                else:
-                    self._trigger(uid, PodProblem(text))
-            case HistoryNote(uid, reason, text):
-                self._trigger(uid, Noted(reason, text))
+    def _told(self, message: Told) -> None:
+        uid, trigger = message.uid, message.trigger
+        if self._state.registry.get(uid) is not None:
+            self._trigger(uid, trigger)
+        elif self._tell_hub is not None and isinstance(trigger, LastPodEnded | PodProblem):
+            self._tell_hub(message)  # it is about a copy
 
-    def _nodes_and_pods_changed(self, message: NodesAndPodsChanged | NodesDrained) -> None:
-        if isinstance(message, NodesDrained):
-            for uid in sorted(message.uids):
-                self._trigger(uid, Drained(message.text))
-            return
+    def _nodes_and_pods_changed(self, message: NodesAndPodsChanged) -> None:
         for event in message.events:
             self._state.observe(event)
         self._failed_nodes.changed(message)

@@ -12,7 +12,7 @@ from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import MAX_REASON_CHANGES, WorkloadChange
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.transition import transition
-from admission.controller.workloads.triggers import ReasonChanged
+from admission.engine.events import Park
 from admission.kinds import all_kinds
 from admission.model.workload import Workload
 from admission.store.records import State, Transition, WorkloadRecord
@@ -83,7 +83,8 @@ def test_history_of_alternating_reasons_is_limited():
     batch, tracked = Batch(), Tracked(record=record("u"))
     environment = Environment(all_kinds(), Context(), None)
     for number in range(3 * MAX_REASON_CHANGES):
-        waits = transition(tracked, ReasonChanged(f"Reason{number % 2}", f"message {number}"), environment, now=1.0)
+        reason = Park(tracked.record.workload, f"Reason{number % 2}", f"message {number}")
+        waits = transition(tracked, reason, environment, now=1.0)
         assert waits.tracked is not tracked, "what was known before stays as it was"
         batch.add(waits)
         tracked = waits.tracked

@@ -9,16 +9,16 @@ from job_examples import job
 
 from admission.controller.state.context import Context
 from admission.controller.state.tracked import StartPatch
-from admission.controller.workloads.environment import Environment
-from admission.controller.workloads.observed import arrival
-from admission.controller.workloads.transition import transition
-from admission.controller.workloads.triggers import (
+from admission.controller.state.triggers import (
     EditedBeforeStart,
     ObjectDeleted,
     ObjectSeen,
     QuotaReserved,
     StartImpossible,
 )
+from admission.controller.workloads.environment import Environment
+from admission.controller.workloads.observed import arrival
+from admission.controller.workloads.transition import transition
 from admission.engine.events import WorkloadEvicted, WorkloadGone, WorkloadPending
 from admission.kinds import all_kinds
 from admission.model.queues import ResourceFlavor

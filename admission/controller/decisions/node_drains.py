@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.controller.state.inbox import NodesDrained
+from admission.controller.state.inbox import Told
 from admission.controller.state.repeating import repeat
+from admission.controller.state.triggers import Drained
 from admission.kinds.pod import occupant
 from admission.model import sentences
 from admission.model.queues import Drain
@@ -70,8 +71,8 @@ class NodeDrains:
             created = drain.metadata.creation_timestamp
             until = spec.ends_at if created is None else max(spec.ends_at, created.timestamp())
             for node in spec.nodes:
-                if uids := await self._workloads_on(node, until):
-                    self._inbox.put(NodesDrained(uids, text))
+                for uid in sorted(await self._workloads_on(node, until)):
+                    self._inbox.put(Told(uid, Drained(text)))
 
     async def _workloads_on(self, node: str, until: float) -> frozenset[str]:
         """Return the workloads with pods on a node that were admitted `until` (Unix time, s).

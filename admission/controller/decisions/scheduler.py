@@ -7,19 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.controller.state.tracked import StartPatch
-from admission.controller.state.workload_change import WorkloadChange
-from admission.controller.workloads.scaling import may_take_over
-from admission.controller.workloads.triggers import (
-    EvictionDecided,
+from admission.controller.state.triggers import (
     LargerAdmitted,
-    LargerReasonChanged,
-    PlacedAgain,
     PodProblem,
     QuotaReserved,
-    ReasonChanged,
     StartImpossible,
 )
-from admission.engine.events import WorkloadGone
+from admission.controller.state.workload_change import WorkloadChange
+from admission.controller.workloads.scaling import may_take_over
+from admission.engine.events import Park, WorkloadGone
 from admission.engine.vocabulary import PENDING_EVALUATION, SLICE_REPLACED
 from admission.model import sentences
 from admission.model.errors import Misconfigured
@@ -30,10 +26,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from admission.controller.state.tracked import Tracked
+    from admission.controller.state.triggers import Trigger
     from admission.controller.workloads.reconciler import Reconciler
-    from admission.controller.workloads.triggers import Trigger
     from admission.engine import Engine
-    from admission.engine.events import Admit, Decisions, Park
+    from admission.engine.events import Admit, Decisions
 
 
 REASONS_INTERVAL = 1.0
@@ -70,9 +66,9 @@ class Scheduler:
                     reconciler.isolation.failed(admission.workload.uid, error)
         for eviction in decisions.evicted:
             if eviction.reason != SLICE_REPLACED:
-                self._handle(eviction.workload.uid, EvictionDecided(eviction))
+                self._handle(eviction.workload.uid, eviction)
         for reassigned in decisions.reassigned:
-            self._handle(reassigned.workload.uid, PlacedAgain(reassigned.admission))
+            self._handle(reassigned.workload.uid, reassigned)
         for unplaced in decisions.unplaced:
             self._handle(unplaced.workload.uid, PodProblem(unplaced.message))
         for admission in decisions.admitted:
@@ -169,7 +165,7 @@ class Scheduler:
             if untried is not None and park.reason == PENDING_EVALUATION and (tracked.record.not_before or 0.0) <= now:
                 reason = untried  # it was not tried because pods of an admitted workload are not ready
             if reason != (tracked.record.reason, tracked.record.message):
-                reconciler.handle(tracked, ReasonChanged(*reason))
+                reconciler.handle(tracked, Park(park.workload, *reason))
 
     def _isolated(self, uid: str) -> AbstractContextManager[None]:
         return self._find(uid)[0].isolation.of(uid)
@@ -178,7 +174,7 @@ class Scheduler:
         """Store the reason why the larger version of an admitted workload is pending."""
         reconciler, tracked = self._find(park.workload.replaces)
         if tracked is not None and tracked.larger == park.workload:
-            reconciler.handle(tracked, LargerReasonChanged(park.reason, park.message))
+            reconciler.handle(tracked, park)
 
 
 BEHIND_UNREADY = "WaitingForPodsReady", sentences.BEHIND_UNREADY

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from admission.cluster.informer import Informer
 from admission.cluster.usage_sources import MetricsApi, Prometheus
-from admission.controller.state.inbox import HistoryNote
+from admission.controller.state.inbox import Told
 from admission.controller.state.repeating import repeat
+from admission.controller.state.triggers import Noted
 from admission.kinds.pod import occupant
 from admission.kinds.pod_group import PodGroupKind
 from admission.model import sentences
@@ -142,7 +143,7 @@ class UsageMeter:
                     for part in parts
                 )  # fmt: skip
             if text := self._idle.add(tracked.uid, parts, now - since, record.admitted_at):
-                self._inbox.put(HistoryNote(tracked.uid, IDLE, text))
+                self._inbox.put(Told(tracked.uid, Noted(IDLE, text)))
         self._idle.keep(running)
         await self._store.measured_usage.add(rows, epoch=self._epoch)
         return None

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from admission.cluster.informer import WatchedChange
     from admission.controller.state.lifecycle import Step
+    from admission.controller.state.triggers import Trigger
     from admission.engine.events import TopologyEvent
     from admission.kinds.base import Kind, Object
     from admission.kinds.devices import Claimed
@@ -93,64 +92,11 @@ class DelayEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsGone:
-    """All pods of an object that `PodWaiter` waited for have terminated."""
+class Told:
+    """Something became known about a workload, such as that no pod of it is left."""
 
     uid: str
-    wait: int
-    """Number of the wait (`Tracked.wait`); the message is ignored if it is not the workload's last one."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodsCounted:
-    """Number of unfinished pods of an object by pod set; key "": pods whose pod set cannot be determined."""
-
-    uid: str
-    pods: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class PodsMeasured:
-    """What the pods of an object show that nothing else does, by pod set."""
-
-    uid: str
-    requests: Mapping[str, Mapping[str, int]]
-    """Requests of one pod: the largest amounts of those that exist."""
-    pods: Mapping[str, int]
-    """Number of pods that run or start, of each pod set of which only that shows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryNote:
-    """Something that is written to the history of a workload, and changes nothing."""
-
-    uid: str
-    reason: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodProblemsFound:
-    """Message about what keeps pods of an admitted workload from running; empty: no obstacle is known."""
-
-    uid: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodsLeft:
-    """Message about the pods of a workload that is being stopped, which nothing stops; empty: there are none."""
-
-    uid: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodesDrained:
-    """Message that workloads have pods on nodes that have to be empty, as the deadline of a Drain has passed."""
-
-    uids: frozenset[str]
-    text: str
+    trigger: Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +138,9 @@ Message: TypeAlias = (
     | StepDone
     | CopyAnswered
     | DelayEnded
-    | PodsGone
-    | PodsCounted
-    | PodsMeasured
-    | HistoryNote
-    | PodProblemsFound
-    | PodsLeft
+    | Told
     | KindListed
     | NodesAndPodsChanged
-    | NodesDrained
 )
 
 

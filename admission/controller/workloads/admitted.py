@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from admission.controller.state.policy import WaitForPodsReady
     from admission.controller.state.tracked import Tracked
-    from admission.controller.state.workload_change import WorkloadChange
-    from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import (
+    from admission.controller.state.triggers import (
         CheckAnswered,
         CheckRulesChanged,
         DeadlineReached,
         DispatchFailed,
         Drained,
         NodesLost,
-        PlacedAgain,
         QuotaReserved,
     )
+    from admission.controller.state.workload_change import WorkloadChange
+    from admission.controller.workloads.environment import Environment
+    from admission.engine.events import Reassign
     from admission.kinds.base import Object, Observed
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import AdmissionCheckRule
@@ -90,7 +90,7 @@ def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: En
         tracked.deadline = _deadline(tracked, policy)
 
 
-def placed_again(change: WorkloadChange, event: PlacedAgain, environment: Environment) -> None:
+def placed_again(change: WorkloadChange, event: Reassign, environment: Environment) -> None:
     """Replace the domains of the pods on a failed node by others; its other pods run on.
 
     A workload that had none, as its admission checks were not Ready, starts.

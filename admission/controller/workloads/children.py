@@ -36,10 +36,10 @@ from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import ObjectReference
 from admission.controller.state.inbox import ObjectGone, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.state.triggers import LeftQueue
 from admission.controller.workloads.child_requests import Child, ChildRequests, ChildVerdict
 from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPods
 from admission.controller.workloads.renderings import Renderings
-from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import is_watched
 from admission.kinds.children import Belonging, claimed_owner, controller_of, rendered_owner
 from admission.kinds.declared import workload_of

@@ -22,11 +22,11 @@ from admission.cluster.writer import Creation, Deletion, Patch
 from admission.controller.state.faults import cause
 from admission.controller.state.inbox import CopyAnswered, Recheck
 from admission.controller.state.lifecycle import Step
+from admission.controller.state.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
 from admission.controller.workloads.copies import CopyStep, due
 from admission.controller.workloads.needed import Lacking
 from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write, reference
-from admission.controller.workloads.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
 from admission.kinds.base import POD_OWNER, RENDERED
 from admission.kinds.dispatched import (
@@ -515,7 +515,7 @@ class Dispatching:
         if copy is not None and to is not None:
             self._purge(to, copy)
         elif copy is None and certain and to is not None:
-            self._handle(tracked, LastPodEnded())
+            self._handle(tracked, LastPodEnded(tracked.wait))
 
     def _purge(self, target: DispatchTarget, copy: Copy) -> None:
         """Delete a copy that nobody needs."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.controller.workloads.triggers import NodesLost
+from admission.controller.state.triggers import NodesLost
 from admission.engine.events import NodesFailed, PodBound, PodEnded
 from admission.engine.topology.nodes import untolerated
 from admission.engine.topology.replacement import on_node

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import HistoryNote
+from admission.controller.state.inbox import Told
 from admission.controller.state.repeating import repeat
+from admission.controller.state.triggers import Noted
 from admission.kinds.base import KUEUE, POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.pod_group import FINISHED_PHASES
@@ -115,9 +116,8 @@ class FailureRecovery:
         await self._writer.request(Patch(path, {**known, "status": reported}, "status"))
         labels = metadata.get("labels") or {}
         workload = labels.get(WORKLOAD_UID) or labels.get(POD_OWNER) or uid
-        self._inbox.put(
-            HistoryNote(workload, FORCED, f"Pod {name}: {text}")
-        )  # before it is noticed that no pod is left
+        # Before it is noticed that no pod is left.
+        self._inbox.put(Told(workload, Noted(FORCED, f"Pod {name}: {text}")))
         target = ObjectReference("v1", "Pod", name, uid, namespace)
         self._events.record(target, reason=FORCED, action="Delete", note=text, warning=True)
         await self._writer.request(Deletion(path, uid, grace=0))

@@ -22,9 +22,9 @@ from admission.store.records import LEARNED, State
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission.controller.state.triggers import RequestsMeasured
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import RequestsMeasured
     from admission.kinds.base import Object
     from admission.model.workload import PodSet, PodSetAssignment
 

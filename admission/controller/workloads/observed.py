@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from admission.controller.state.context import Reading, read
 from admission.controller.state.orders import with_order
 from admission.controller.state.tracked import Tracked
+from admission.controller.state.triggers import ContextChange
 from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
 from admission.controller.workloads import admitted, scaling
 from admission.controller.workloads.admitted import evaluate
 from admission.controller.workloads.edits import is_edited, may_be_edited
-from admission.controller.workloads.triggers import ContextChange
 from admission.engine.vocabulary import (
     ADMISSION_GATED,
     BEING_DELETED,
@@ -29,8 +29,7 @@ from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, FAILED, SUCCEEDED, State, WorkloadRecord
 
 if TYPE_CHECKING:
-    from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import (
+    from admission.controller.state.triggers import (
         ClaimsChanged,
         DeadlineReached,
         LastPodEnded,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         Ordered,
         Stopped,
     )
+    from admission.controller.workloads.environment import Environment
     from admission.kinds.base import Object, Observed, Outcome
     from admission.model.workload import Workload
     from admission.store.records import LastEviction, Order
@@ -133,9 +133,11 @@ def _was_evicted_for_good(tracked: Tracked, last: Observed) -> LastEviction | No
     return record.eviction if is_over else None
 
 
-def last_pod_ended(change: WorkloadChange, _: LastPodEnded, environment: Environment) -> None:
+def last_pod_ended(change: WorkloadChange, event: LastPodEnded, environment: Environment) -> None:
     """Process that no unfinished pod is left: the object is deleted, or its status does not show that."""
     tracked = change.tracked
+    if event.wait != tracked.wait:
+        return
     tracked.wait, tracked.unsettled = 0, False
     if tracked.finished_as is not None:
         _finish_as(change, tracked.finished_as)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from admission.cluster.events import ObjectReference
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.state.tracked import StartPatch
+from admission.controller.state.triggers import EditedBeforeStart, StartImpossible
 from admission.controller.workloads.scaling import reserved_scale_up
-from admission.controller.workloads.triggers import EditedBeforeStart, StartImpossible
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import annotated, pointer

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from admission.cluster.informer import WatchedChange
 from admission.controller.state.inbox import ObjectsChanged
 from admission.controller.state.tracked import StoredObject, is_older
+from admission.controller.state.triggers import LeftQueue, ObjectDeleted
 from admission.controller.workloads.group_object import assembled, without_pods
 from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import (
@@ -31,7 +32,6 @@ from admission.controller.workloads.group_plan import (
 )
 from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.controller.workloads.group_updates import GroupUpdates
-from admission.controller.workloads.triggers import LeftQueue, ObjectDeleted
 from admission.kinds.base import POD
 from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
 from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of

@@ -12,7 +12,8 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from admission.controller.state.inbox import PodProblemsFound
+from admission.controller.state.inbox import Told
+from admission.controller.state.triggers import PodProblem
 from admission.kinds.base import POD, POD_OWNER
 from admission.model import sentences
 from admission.model.errors import ClusterError
@@ -49,7 +50,7 @@ _TRANSIENT = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class PodObstacles:
-    """Polls the pods of unready workloads, and puts `PodProblemsFound` into the inbox.
+    """Polls the pods of unready workloads, and puts `PodProblem` into the inbox.
 
     `readiness`: knows the workloads to poll. `copies`: returns those of the hub that run as copies here, and the uid in
     the label of their pods. `flavors`: ResourceFlavors by name. `clock`: returns the Unix time (s).
@@ -144,7 +145,7 @@ class PodObstacles:
             if is_complete and uid not in present and _labels_its_pods(tracked):
                 obj = tracked.object or {}
                 text = sentences.no_pods(tracked.record.workload.kind, _said(obj.get("status") or {}))
-                self._inbox.put(PodProblemsFound(tracked.uid, text))
+                self._inbox.put(Told(tracked.uid, PodProblem(text)))
             else:
                 self._report(tracked, ())
 
@@ -165,7 +166,7 @@ class PodObstacles:
             wanted = sum(assigned.count for assigned in admission.pod_sets)
             names = dict.fromkeys(name for one in admission.pod_sets for name in one.flavors.values())
             labels = {name: self._flavors[name].spec.node_labels for name in names if name in self._flavors}
-            self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods, wanted, labels)))
+            self._inbox.put(Told(tracked.uid, PodProblem(obstacle(pods, wanted, labels))))
 
 
 def _labels_its_pods(tracked: Tracked) -> bool:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from admission.controller.state.inbox import PodsCounted, PodsGone, PodsLeft, PodsMeasured
+from admission.controller.state.inbox import Told
+from admission.controller.state.triggers import LastPodEnded, PodsCounted, RequestsMeasured, StopHindered
 from admission.kinds.base import POD_OWNER, POD_SET
 from admission.kinds.children import controller_of
 from admission.kinds.limits import NamespaceContext
@@ -65,7 +66,7 @@ class _Wait:
     label: str
     """Label of the pods that has the uid as its value."""
     number: int
-    """Identifies the wait in `PodsGone`; 0: the pods are only counted."""
+    """Identifies the wait in `LastPodEnded`; 0: the pods are only counted."""
     empty_polls: int
     """Consecutive polls without a pod that are still required."""
     due: float
@@ -94,9 +95,9 @@ class _Wait:
 class PodWaiter:
     """Polls the pods of workloads, and puts the results into the inbox.
 
-    `PodsGone` once, when a workload to wait for has no unfinished pod, and `PodsLeft` before, if only its user can end
-    some; `PodsCounted` repeatedly, for one to count;
-    `PodsMeasured` when pods of further pod sets are there, of one whose requests are to be read.
+    `LastPodEnded` once, when a workload to wait for has no unfinished pod, and `StopHindered` before, if only its user
+    can end some; `PodsCounted` repeatedly, for one to count;
+    `RequestsMeasured` when pods of further pod sets are there, of one whose requests are to be read.
     """
 
     def __init__(self, client: Client, inbox: Inbox) -> None:
@@ -112,7 +113,7 @@ class PodWaiter:
         self._numbers = count(1)
 
     def add(self, uid: str, namespace: str, *, label: str = POD_OWNER, may_start: bool) -> int:
-        """Wait until no pod is left; return the number that `PodsGone` will have. Replaces an earlier wait.
+        """Wait until no pod is left; return the number that `LastPodEnded` will have. Replaces an earlier wait.
 
         `label`: label of the pods that has the uid as its value. `may_start`: the controller may still create pods.
         """
@@ -227,7 +228,7 @@ class PodWaiter:
             if wait.counts:
                 if wait.found is not None and self.counting.get(wait.uid) is wait:
                     # At the first poll its controller may not have created all pods yet: the maximum of two polls.
-                    self._inbox.put(PodsCounted(wait.uid, wait.found | alive[wait.uid]))
+                    self._inbox.put(Told(wait.uid, PodsCounted(wait.found | alive[wait.uid])))
                 wait.found = alive[wait.uid]
                 continue
             if wait.uid in alive:
@@ -237,14 +238,14 @@ class PodWaiter:
             wait.empty_polls -= 1
             if wait.empty_polls <= 0 and self._waiting.get(wait.uid) is wait:
                 del self._waiting[wait.uid]
-                self._inbox.put(PodsGone(wait.uid, wait.number))
+                self._inbox.put(Told(wait.uid, LastPodEnded(wait.number)))
 
     def _note_left(self, wait: _Wait, names: Sequence[str]) -> None:
         """Report pods without a controller; not at the first poll, as Sluice deletes those of some kinds itself."""
         if self._waiting.get(wait.uid) is wait and wait.interval > POLL_INTERVAL[0] and (names or wait.left):
             wait.left = bool(names)
             text = sentences.left_pods(wait.namespace, names) if names else ""
-            self._inbox.put(PodsLeft(wait.uid, text))
+            self._inbox.put(Told(wait.uid, StopHindered(text)))
 
     async def _measure_jobs(self, namespace: str, waits: Sequence[_Wait]) -> None:
         """Read some pods of Jobs; those of which the page has none are read again later, without the others."""
@@ -262,7 +263,7 @@ class PodWaiter:
         for uid, requests in found.items():
             if self.measuring.get(uid) is by_uid[uid]:
                 del self.measuring[uid]
-                self._inbox.put(PodsMeasured(uid, requests, {}))
+                self._inbox.put(Told(uid, RequestsMeasured(requests, {})))
 
     def _measured(self, wait: _Wait, left: set[str], found: dict[str, dict[str, int]], staying: Counter[str]) -> None:
         """Report the requests of pods of pod sets that had none before, and the numbers of unwatched pods.
@@ -278,7 +279,7 @@ class PodWaiter:
         left -= found.keys()
         if not left and not wait.unwatched:
             del self.measuring[wait.uid]
-        self._inbox.put(PodsMeasured(wait.uid, found, pods))
+        self._inbox.put(Told(wait.uid, RequestsMeasured(found, pods)))
 
 
 def _selector(label: str, waits: Sequence[_Wait]) -> str:

@@ -9,10 +9,10 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.tracked import is_older
+from admission.controller.state.triggers import DeadlineReached, ObjectDeleted, ObjectSeen, RequestsMeasured
 from admission.controller.workloads.learning import Samples
 from admission.controller.workloads.observed import arrival
 from admission.controller.workloads.transition import transition
-from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen, RequestsMeasured
 from admission.kinds.base import POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.dispatched import is_dispatched
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from admission.controller.state.isolation import Isolation
     from admission.controller.state.leader_state import LeaderState, WorkloadRegistry
     from admission.controller.state.tracked import Tracked
+    from admission.controller.state.triggers import Trigger
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.dispatching import Dispatching
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.pod_waiter import PodWaiter
-    from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Object
     from admission.store.records import WorkloadRecord
 
@@ -102,7 +102,7 @@ class Reconciler:
                 self.handle(tracked, DeadlineReached())
 
     def wait_for_pods(self, tracked: Tracked) -> None:
-        """Have `PodsGone` put into the inbox when no unfinished pod of the workload is left. Idempotent."""
+        """Have `LastPodEnded` put into the inbox when no unfinished pod of the workload is left. Idempotent."""
         if not tracked.wait:
             workload = tracked.record.workload
             kind = self.environment.kinds.of(workload)

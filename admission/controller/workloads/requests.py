@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from admission.apimachinery.tables import duration
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.plan import ScaleUp, Write, desired, reference, step_of
-from admission.controller.workloads.triggers import (
+from admission.controller.state.triggers import (
     KindUnlisted,
     ObjectDeleted,
     PodProblem,
@@ -18,6 +17,7 @@ from admission.controller.workloads.triggers import (
     StopHindered,
     Stopped,
 )
+from admission.controller.workloads.plan import ScaleUp, Write, desired, reference, step_of
 from admission.engine.vocabulary import PODS_UNSCHEDULED
 from admission.kinds.base import is_watched
 from admission.model import sentences
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from admission.cluster.events import EventRecorder
     from admission.controller.state.inbox import StepDone
     from admission.controller.state.tracked import Tracked
+    from admission.controller.state.triggers import Trigger
     from admission.controller.workloads.children import Children
     from admission.controller.workloads.group_requests import GroupRequests
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
-    from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Observed
 
 log = logging.getLogger(__name__)
@@ -119,12 +119,12 @@ class Requests:
             self._reconciler.wait_for_pods(tracked)
         elif step is Step.START and self._environment.context.is_lost:
             self._sender.remind(seen.uid, _PAUSE)
-        elif self._kinds.is_composed(tracked.record.workload) and step is Step.START:
+        elif step is Step.START and self._kinds.is_composed(tracked.record.workload):
             try:
                 self._group_requests.start(tracked)
             except Misconfigured as error:
                 self._handle(tracked, StartImpossible(seen.generation, str(error)))
-        elif self._kinds.is_composed(tracked.record.workload) and step is Step.STOP:
+        elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
             self._group_requests.stop(tracked)
         elif isinstance(due := desired(tracked, seen, step, self._environment.context.flavors), Write):
             self._sender.send(step, due)

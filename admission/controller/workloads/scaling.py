@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.controller.state.tracked import Tracked
+    from admission.controller.state.triggers import (
+        LargerAdmitted,
+        PlacesGivenUp,
+        PodsCounted,
+    )
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import (
-        LargerAdmitted,
-        LargerReasonChanged,
-        PlacesGivenUp,
-        SurplusCounted,
-    )
+    from admission.engine.events import Park
     from admission.kinds.base import Observed
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
@@ -86,17 +86,17 @@ def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environmen
     change.is_due = True
 
 
-def larger_reason_changed(change: WorkloadChange, event: LargerReasonChanged, _: Environment) -> None:
+def larger_parked(change: WorkloadChange, decision: Park) -> None:
     """Note why the larger version is pending, and add it to the workload's message."""
     tracked = change.tracked
     if tracked.larger is None or tracked.record.admission is None:
         return
-    tracked.larger_obstacle = "" if event.reason in _FREED_QUOTA_RESOLVES else event.message
+    tracked.larger_obstacle = "" if decision.reason in _FREED_QUOTA_RESOLVES else decision.message
     more = sum(each.count for each in tracked.larger.pod_sets) - sum(_held_pods(tracked).values())
     change.report_larger(sentences.waits_for_more(more, tracked.larger_obstacle))
 
 
-def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environment) -> None:
+def pods_counted(change: WorkloadChange, event: PodsCounted, _: Environment) -> None:
     """Release the quota of surplus pods that have terminated, by a count of those that have not."""
     tracked = change.tracked
     if tracked.record.state is State.ADMITTED and tracked.surplus and tracked.seen is not None:

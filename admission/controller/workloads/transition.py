@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from admission.controller.state.workload_change import WorkloadChange
-from admission.controller.workloads import admitted, learning, observed, scaling
-from admission.controller.workloads.triggers import (
+from admission.controller.state.triggers import (
     CheckAnswered,
     CheckRulesChanged,
     ClaimsChanged,
@@ -19,10 +17,8 @@ from admission.controller.workloads.triggers import (
     DispatchFailed,
     Drained,
     EditedBeforeStart,
-    EvictionDecided,
     KindUnlisted,
     LargerAdmitted,
-    LargerReasonChanged,
     LastPodEnded,
     LeftQueue,
     NodesLost,
@@ -30,17 +26,18 @@ from admission.controller.workloads.triggers import (
     ObjectDeleted,
     ObjectSeen,
     Ordered,
-    PlacedAgain,
     PlacesGivenUp,
     PodProblem,
+    PodsCounted,
     QuotaReserved,
-    ReasonChanged,
     RequestsMeasured,
     StartImpossible,
     StopHindered,
     Stopped,
-    SurplusCounted,
 )
+from admission.controller.state.workload_change import WorkloadChange
+from admission.controller.workloads import admitted, learning, observed, scaling
+from admission.engine.events import Evict, Park, Reassign
 from admission.engine.vocabulary import BUDGET_EXHAUSTED, OVER_QUOTA, PREEMPTED, RESERVATION_STARTED
 from admission.model import sentences
 from admission.store.records import DEQUEUED, State
@@ -49,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from admission.controller.state.tracked import Tracked
+    from admission.controller.state.triggers import Trigger
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import Trigger
 
 
 def transition(tracked: Tracked, trigger: Trigger, environment: Environment, *, now: float) -> WorkloadChange:
@@ -70,8 +67,7 @@ def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment
     )
 
 
-def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -> None:
-    decision = trigger.decision
+def _evicted(change: WorkloadChange, decision: Evict, _: Environment) -> None:
     if change.tracked.record.state is State.ADMITTED:
         quota_is_taken = decision.reason in (PREEMPTED, OVER_QUOTA, RESERVATION_STARTED, BUDGET_EXHAUSTED)
         change.evict(
@@ -81,6 +77,13 @@ def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -
             decided_by_engine=True,
             to_queue_end=decision.to_queue_end,
         )
+
+
+def _parked(change: WorkloadChange, decision: Park, _: Environment) -> None:
+    if decision.workload.replaces:
+        scaling.larger_parked(change, decision)
+    else:
+        change.set_waiting_reason(decision.reason, decision.message)
 
 
 _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
@@ -96,14 +99,14 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     CheckRulesChanged: admitted.check_rules_changed,
     QuotaReserved: admitted.quota_reserved,
     LargerAdmitted: scaling.larger_admitted,
-    LargerReasonChanged: scaling.larger_reason_changed,
-    SurplusCounted: scaling.surplus_counted,
+    PodsCounted: scaling.pods_counted,
     PlacesGivenUp: scaling.places_given_up,
     RequestsMeasured: learning.requests_measured,
     DeadlineReached: observed.deadline_reached,
     DispatchFailed: admitted.dispatch_failed,
-    EvictionDecided: _evicted,
-    PlacedAgain: admitted.placed_again,
+    Evict: _evicted,
+    Park: _parked,
+    Reassign: admitted.placed_again,
     NodesLost: admitted.nodes_lost,
     Drained: admitted.drained,
     StartImpossible: _impossible,
@@ -113,5 +116,4 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     StopHindered: lambda change, trigger, _: change.note_stop_hindered(trigger.text),
     PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
     Noted: lambda change, trigger, _: change.write(reason=trigger.reason, message=trigger.text),
-    ReasonChanged: lambda change, trigger, _: change.set_waiting_reason(trigger.reason, trigger.message),
 }

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from admission.cluster.errors import NotFound, StatusError
 from admission.cluster.events import ObjectReference
 from admission.controller.state.lifecycle import Step
+from admission.controller.state.triggers import PlacesGivenUp, PodProblem
 from admission.controller.workloads.plan import Write
-from admission.controller.workloads.triggers import PlacesGivenUp, PodProblem
 from admission.kinds import ranks
 from admission.kinds.placement import ungate_patch
 from admission.model import sentences

@@ -1,15 +1,19 @@
-"""Triggers: the events that can change a workload (second argument of `transition`)."""
+"""Triggers: the events that can change a workload (second argument of `transition`).
+
+Decisions of the engine are triggers as they are.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from admission.engine.events import Evict, Park, Reassign
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.controller.state.tracked import StartPatch
-    from admission.engine.events import Evict
     from admission.kinds.base import Object, Observed
     from admission.model.topology import TopologyAssignment
     from admission.model.workload import Admission
@@ -33,11 +37,14 @@ class ObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class LastPodEnded:
-    """The workload has no unfinished pod, by a poll of the PodWaiter: its object is deleted, or does not show that."""
+    """No unfinished pod of the workload was found. For kinds whose status does not count pods, and deleted objects."""
+
+    wait: int
+    """Number of the wait (`Tracked.wait`); one that is not the workload's last is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
-class SurplusCounted:
+class PodsCounted:
     """The workload's unfinished pods were counted.
 
     `pods`: number by pod set, such as `{"worker": 3, "": 1}`; under the empty name pods whose pod set is unknown.
@@ -131,28 +138,6 @@ class LargerAdmitted:
 
 
 @dataclass(frozen=True, slots=True)
-class LargerReasonChanged:
-    """The engine reports why a running workload's request for more pods is still pending."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionDecided:
-    """The engine evicts the workload."""
-
-    decision: Evict
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedAgain:
-    """The engine has found other domains for the pods on a failed node. `admission`: with all domains."""
-
-    admission: Admission
-
-
-@dataclass(frozen=True, slots=True)
 class NodesLost:
     """So many of the nodes have failed on which the workload is placed that it is evicted. `message`: which."""
 
@@ -186,14 +171,6 @@ class EditedBeforeStart:
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """An evicted workload has no running pods, and its object is restored to the state before its start."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonChanged:
-    """The engine reports why the workload is pending."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +208,7 @@ Trigger: TypeAlias = (
     | PodProblem
     | Noted
     | StopHindered
-    | SurplusCounted
+    | PodsCounted
     | PlacesGivenUp
     | RequestsMeasured
     | ContextChange
@@ -239,17 +216,16 @@ Trigger: TypeAlias = (
     | Ordered
     | CheckAnswered
     | CheckRulesChanged
+    | Evict
+    | Park
+    | Reassign
     | QuotaReserved
     | LargerAdmitted
-    | LargerReasonChanged
-    | EvictionDecided
-    | PlacedAgain
     | NodesLost
     | Drained
     | StartImpossible
     | EditedBeforeStart
     | Stopped
-    | ReasonChanged
     | LeftQueue
     | KindUnlisted
     | DispatchFailed
