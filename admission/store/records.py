@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -342,8 +343,17 @@ class ClusterNumbers:
     """Number of its pending workloads."""
     reserving: int = 0
     """Number of its workloads that hold quota."""
-    usage: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Quota that they hold, by (flavor, resource): milli-CPU for cpu, else base units."""
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Number of its pending workloads by ClusterQueue; without those in LocalQueues that do not exist."""
+    usage: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """Quota that they hold, by (ClusterQueue, flavor, resource): milli-CPU for cpu, else base units."""
+
+    def used(self) -> dict[tuple[str, str], int]:
+        """Return the quota that they hold in all ClusterQueues together, by (flavor, resource)."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (_, flavor, resource), amount in self.usage.items():
+            found[flavor, resource] += amount
+        return dict(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,8 @@ async def test_tree_shortens_long_names(sluice):
         (["co/team-a"], 1, 'error: Cohort "team-a" does not exist\n'),
         (["lq/main"], 2, "lq/main is not in the tree; use a Cohort (co/NAME) or a ClusterQueue (cq/NAME)"),
         (["chorts/x"], 2, 'did you mean "cohorts"?'),
+        (["--cluster", "b"], 1, 'the cluster "b" does not exist; there are local'),
+        (["--cluster", "b", "--topology", "gpu"], 2, "give --cluster or --topology, not both"),
         (["-o", "wide"], 2, "'wide' is not one of json, yaml"),
     ],
 )
@@ -160,3 +162,50 @@ async def test_tree_shows_why_a_queue_admits_nothing(sluice, queues):
     assert row.split() == ["└─", "cq/team-b", "0", "Stopped"]
     document = yaml.safe_load((await sluice("tree", "team-b", "-o", "yaml")).stdout)
     assert document["items"][0]["inactive"] == "Stopped"
+
+
+IN_B = """
+{apiVersion: sluice.dev/v1, kind: Cluster, metadata: {name: b}, spec: {kubeconfig: b.yaml}}
+---
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: spot}, spec: {clusters: [b]}}
+---
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, spec: {clusters: [local]}}
+"""
+DRAWN_IN_B = """
+NAME             FLAVOR  RESOURCE  NOMINAL  USED  BORROWED  PENDING  STATUS
+co/all           spot    cpu       500m     3               1
+│                spot    memory    1Gi      0
+├─ co/research   spot    cpu       500m     3               1
+│  │             spot    memory    1Gi      0
+│  └─ cq/team-a  spot    cpu       500m     3               1
+│                spot    memory    1Gi      0
+└─ cq/team-b                                                0
+cq/alone                                                    0
+"""
+
+
+async def test_tree_of_a_cluster_has_its_flavors_and_what_its_workloads_use(sluice, queues, store):
+    assert (await sluice("apply", "-f", "-", stdin=IN_B)).exit_code == 0
+    pod_sets = (PodSet(name="main", count=1, requests={"cpu": 1000}),)
+    own, sent, waits = (
+        Workload(uid, "x", uid, "main", 0, 1.0, pod_sets, cluster=cluster)
+        for uid, cluster in (("own", "b"), ("sent", "local"), ("waits-in-b", "b"))
+    )
+    admissions = [
+        (workload, Admission("team-a", (PodSetAssignment("main", {"cpu": "spot"}, {"cpu": cpu}, 1),), cluster=cluster))
+        for workload, cpu, cluster in ((own, 1000, ""), (sent, 2000, "b"))
+    ]
+    records = tuple(
+        WorkloadRecord(each, State.ADMITTED, 1.0, cluster_queue="team-a", admission=admission, admitted_at=1.0)
+        for each, admission in admissions
+    )
+    waiting = WorkloadRecord(waits, State.PENDING, 1.0, cluster_queue="team-a")
+    opened = tuple(Opened(each, admission, 1.0) for each, admission in admissions)
+    await store.commit(Changes(workloads=(*records, waiting), opened=opened), epoch=await store.lead("tests"))
+    drawn = await sluice("tree", "--cluster", "b")
+    assert drawn.stdout == DRAWN_IN_B[1:], drawn.stderr
+    local = (await sluice("tree", "team-a", "--cluster", "local")).stdout.splitlines()
+    assert [line.split() for line in local[1:]] == [
+        ["cq/team-a", "default", "cpu", "4", "6", "1"],
+        ["default", "memory", "8Gi", "0"],
+    ]

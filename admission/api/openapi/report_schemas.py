@@ -492,6 +492,17 @@ class ClusterUsage(Model):
     """The quota that they hold."""
 
 
+class ClusterQueueInCluster(Model):
+    """What one ClusterQueue has in a cluster."""
+
+    name: str
+    """Name of the ClusterQueue."""
+    pending_workloads: int
+    """Number of its pending workloads whose objects are in the cluster."""
+    usage: tuple[ClusterUsage, ...]
+    """The quota that its workloads there hold."""
+
+
 class ClusterItem(Model):
     """A cluster, and what it runs."""
 
@@ -513,6 +524,8 @@ class ClusterItem(Model):
     """Number of its workloads that hold quota."""
     usage: tuple[ClusterUsage, ...]
     """The quota that they hold."""
+    cluster_queues: tuple[ClusterQueueInCluster, ...]
+    """The same for each ClusterQueue that has workloads there, by name."""
     flavors: tuple[str, ...]
     """Names of the ResourceFlavors that its workloads may get."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from admission.api.http.response_cache import ResponseCache
@@ -61,11 +62,22 @@ class ClusterReports:
 
 
 def _numbers(numbers: ClusterNumbers) -> Document:
-    usage = [
-        {"flavor": flavor, "resource": resource, "used": format_amount(resource, amount)}
-        for (flavor, resource), amount in sorted(numbers.usage.items())
+    by_queue: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
+    for (queue, flavor, resource), amount in numbers.usage.items():
+        by_queue[queue][flavor, resource] = amount
+    queues = [
+        {"name": name, "pendingWorkloads": numbers.waiting.get(name, 0), "usage": _usage(by_queue.get(name, {}))}
+        for name in sorted({*by_queue, *numbers.waiting})
     ]
-    return {"pendingWorkloads": numbers.pending, "reservingWorkloads": numbers.reserving, "usage": usage}
+    totals = {"pendingWorkloads": numbers.pending, "reservingWorkloads": numbers.reserving}
+    return {**totals, "usage": _usage(numbers.used()), "clusterQueues": queues}
+
+
+def _usage(amounts: Mapping[tuple[str, str], int]) -> list[Document]:
+    return [
+        {"flavor": flavor, "resource": resource, "used": format_amount(resource, amount)}
+        for (flavor, resource), amount in sorted(amounts.items())
+    ]
 
 
 def _flavors(flavors: Collection[ResourceFlavor], name: str, labels: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -16,6 +16,7 @@ from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned, column_widths
 from admission.cli.output.topology_tree import shown_depth, topology_lines
+from admission.model.names import listed
 from admission.model.quantity import amount, format_amount
 from admission.model.queues import ClusterQueue, Cohort
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
+    from admission.client import Sluice
     from admission.client.transport import Document
 
 _COLUMNS = ("NAME", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "PENDING", "STATUS")
@@ -59,10 +61,29 @@ class QuotaNode:
     inactive: str = ""
     """Why a ClusterQueue admits nothing, such as Stopped; empty: it is active."""
     children: list[QuotaNode] = field(default_factory=list)
+    is_part: bool = False
+    """Whether usage and pending workloads are those of one cluster only."""
 
     def borrowed(self, quota: _Quota) -> int | None:
-        """Return what a ClusterQueue uses beyond its nominal quota; None for a Cohort, where lending limits matter."""
-        return max(0, quota.used - quota.nominal) if self.kind == ClusterQueue.kind else None
+        """Return what a ClusterQueue uses beyond its nominal quota.
+
+        None for a Cohort, where lending limits matter, and for one cluster, as others use the same quota.
+        """
+        is_known = self.kind == ClusterQueue.kind and not self.is_part
+        return max(0, quota.used - quota.nominal) if is_known else None
+
+    def restrict(self, cluster: Document) -> None:
+        """Keep of a ClusterQueue or Cohort without children what is in a cluster, as `reports/clusters` has it."""
+        self.is_part = True
+        own = next((each for each in cluster["clusterQueues"] if each["name"] == self.name), None)
+        found = own if self.kind == ClusterQueue.kind else None
+        self.pending = found["pendingWorkloads"] if found else 0
+        for key in [key for key in self.quotas if key[0] not in cluster["flavors"]]:
+            del self.quotas[key]
+        for quota in self.quotas.values():
+            quota.used = 0
+        for used in found["usage"] if found else ():
+            self.quotas[used["flavor"], used["resource"]].used = amount(used["resource"], used["used"])
 
     def document(self) -> Document:
         """Return the subtree for `-o json` and `-o yaml`."""
@@ -97,15 +118,22 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.argument("name", metavar="[NAME]", required=False, callback=refuse_empty, shell_complete=_complete)
 @click.option("--topology", "flavor", metavar="FLAVOR", default="", help="Show the topology of this ResourceFlavor.")
 @click.option("--level", metavar="LEVEL", default="", help="Show its domains down to this level, for example rack.")
+@click.option("--cluster", metavar="CLUSTER", default="", help="Only what is in this cluster.")
 @output_option("json", "yaml")
 @connection_options
-def tree(*, name: str | None, flavor: str, level: str, output: str | None, connection: ApiConnection) -> None:
+def tree(
+    *, name: str | None, flavor: str, level: str, cluster: str, output: str | None, connection: ApiConnection
+) -> None:
     """Show Cohorts and ClusterQueues as a tree, with quota, usage and pending workloads.
 
     NAME is a Cohort or ClusterQueue whose subtree is shown. The values of a Cohort are
     the sums of its own and of everything below it. STATUS says why a ClusterQueue admits
     nothing, for example Stopped. Names that do not fit into 120
     columns are truncated; -o json and -o yaml have the full names.
+
+    With --cluster, show the flavors that are in one cluster, and what its workloads use of
+    them. Quota is shared between clusters, so that nothing is said to be borrowed. Workloads
+    that are dispatched are pending in the hub, and use quota where they run.
 
     With --topology, show the blocks and racks of a flavor's nodes: what is used, free and
     out there, and the largest free domain of each level. IDLE is the number of nodes on
@@ -116,12 +144,15 @@ def tree(*, name: str | None, flavor: str, level: str, output: str | None, conne
       sluice tree
       sluice tree research
       sluice tree cq/team-a -o yaml
+      sluice tree --cluster b
       sluice tree --topology gpu
       sluice tree --topology gpu --level hostname
     """
     if flavor:
         if name is not None:
             raise click.UsageError("give a NAME or --topology, not both")
+        if cluster:
+            raise click.UsageError("give --cluster or --topology, not both: topology is in the cluster local only")
         asyncio.run(_show_topology(flavor, level, output, connection))
         return
     if level:
@@ -131,7 +162,8 @@ def tree(*, name: str | None, flavor: str, level: str, output: str | None, conne
         async with connect(connection) as sluice:
             cohorts = [item async for item in sluice.documents("cohorts").list()]
             queues = [item async for item in sluice.documents("clusterqueues").list()]
-        roots = forest(cohorts, queues)
+            only = await _cluster_item(sluice, cluster) if cluster else None
+        roots = forest(cohorts, queues, only)
         shown = roots if name is None else [_named(name, roots)]
         if output is not None:
             text = serialized({"items": [root.document() for root in shown]}, output)
@@ -159,10 +191,30 @@ async def _show_topology(flavor: str, level: str, output: str | None, connection
         print_line(line)
 
 
-def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[QuotaNode]:
-    """Return the roots, Cohorts first, each with its subtree. Cohorts that only exist as a parent are included."""
+async def _cluster_item(sluice: Sluice, name: str) -> Document:
+    """Return what `reports/clusters` has of a cluster. Raises CommandError if there is none of this name."""
+    from admission.client.transport import PREFIX
+
+    items: dict[str, Document] = {
+        item["name"]: item for item in (await sluice.request("GET", f"{PREFIX}/reports/clusters"))["items"]
+    }
+    if name not in items:
+        near = difflib.get_close_matches(name, items, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else f"; there are {listed([*items])}"
+        raise CommandError(f'the cluster "{name}" does not exist{hint}')
+    return items[name]
+
+
+def forest(cohorts: Iterable[Document], queues: Iterable[Document], cluster: Document | None = None) -> list[QuotaNode]:
+    """Return the roots, Cohorts first, each with its subtree. Cohorts that only exist as a parent are included.
+
+    `cluster`: the cluster of which the usage is shown, as in `reports/clusters`; None: all.
+    """
     found = {item["metadata"]["name"]: _node(Cohort.kind, item, "parentName") for item in cohorts}
     leaves = [_node(ClusterQueue.kind, item, "cohortName") for item in queues]
+    if cluster is not None:
+        for node in [*found.values(), *leaves]:
+            node.restrict(cluster)
     for node in [*found.values(), *leaves]:
         if node.parent and node.parent not in found:
             found[node.parent] = QuotaNode(Cohort.kind, node.parent, "")

@@ -245,7 +245,7 @@ def cluster_families(numbers: Mapping[str, ClusterNumbers]) -> list[Metric]:
     pending = {(name,): each.pending for name, each in numbers.items()}
     reserving = {(name,): each.reserving for name, each in numbers.items()}
     used = {
-        (name, *kind): _plain(kind[1], amount) for name, each in numbers.items() for kind, amount in each.usage.items()
+        (name, *kind): _plain(kind[1], amount) for name, each in numbers.items() for kind, amount in each.used().items()
     }
     return [
         _gauge("cluster_pending_workloads", "Pending workloads of the cluster.", labels, pending),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
+    from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 _HALF = 2**32
 """Amounts are summed up in two halves of 32 bits, because the sum of 64-bit integers may overflow."""
@@ -49,12 +50,9 @@ def _by_cluster_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
     columns, queue = workloads.c, queue_objects.c
     # A pending workload belongs to the present ClusterQueue of its LocalQueue; one with quota to that of its admission.
     waiting = pending(columns.namespace, columns.local_queue).subquery()
-    is_local_queue = and_(
-        queue.kind == LocalQueue.kind, queue.namespace == waiting.c.namespace, queue.name == waiting.c.local_queue
-    )
     counts = (
         select(queue.cluster_queue, literal(State.PENDING.value), func.sum(waiting.c.number))
-        .select_from(waiting.join(queue_objects, is_local_queue))
+        .select_from(waiting.join(queue_objects, _is_local_queue(waiting.c)))
         .group_by(queue.cluster_queue)
         .union_all(holding(columns.cluster_queue))
     )
@@ -75,8 +73,15 @@ def by_cluster(connection: Connection) -> dict[str, ClusterNumbers]:
     own = workloads.c.cluster
     cluster = func.coalesce(admissions.c.cluster, own)
     found: defaultdict[str, ClusterNumbers] = defaultdict(ClusterNumbers)
-    for name, number in connection.execute(pending(own)):
-        found[name].pending = int(number)
+    waiting, queue = pending(own, workloads.c.namespace, workloads.c.local_queue).subquery(), queue_objects.c
+    total = func.sum(waiting.c.number)
+    by_queue = select(waiting.c.cluster, queue.cluster_queue, total).select_from(
+        waiting.outerjoin(queue_objects, _is_local_queue(waiting.c))
+    )
+    for name, cluster_queue, number in connection.execute(by_queue.group_by(waiting.c.cluster, queue.cluster_queue)):
+        found[name].pending += int(number)
+        if cluster_queue:
+            found[name].waiting[cluster_queue] = int(number)
     for name, _, number in connection.execute(holding(own)):
         found[name].reserving += int(number)
     # Those that were dispatched count where they run.
@@ -85,10 +90,16 @@ def by_cluster(connection: Connection) -> dict[str, ClusterNumbers]:
     for origin, name, number in connection.execute(sent.where(*is_sent).group_by(own, admissions.c.cluster)):
         found[origin].reserving -= int(number)
         found[name].reserving += int(number)
-    amounts = held(cluster).select_from(_WITH_WORKLOADS)
-    for name, flavor, resource, high, low in connection.execute(amounts):
-        found[name].usage[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
+    amounts = held(cluster, admissions.c.cluster_queue).select_from(_WITH_WORKLOADS)
+    for name, cluster_queue, flavor, resource, high, low in connection.execute(amounts):
+        found[name].usage[cluster_queue, flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)
     return dict(found)
+
+
+def _is_local_queue(counted: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
+    """Return the condition that a queue object is the LocalQueue of counted workloads."""
+    queue = queue_objects.c
+    return and_(queue.kind == LocalQueue.kind, queue.namespace == counted.namespace, queue.name == counted.local_queue)
 
 
 def pending(*where: ColumnElement[str]) -> Select[Any]:
@@ -114,11 +125,8 @@ def unfinished_counts(connection: Connection) -> list[UnfinishedCount]:
     place = columns.namespace, columns.local_queue, columns.cluster_queue
     kind = columns.state, columns.checks_pending, columns.reason
     counted = select(*place, *kind, func.count().label("number")).where(UNFINISHED).group_by(*place, *kind).subquery()
-    is_local_queue = and_(
-        queue.kind == LocalQueue.kind, queue.namespace == counted.c.namespace, queue.name == counted.c.local_queue
-    )
     statement = select(counted, queue.cluster_queue.label("target")).select_from(
-        counted.outerjoin(queue_objects, is_local_queue)
+        counted.outerjoin(queue_objects, _is_local_queue(counted.c))
     )
     return [
         UnfinishedCount(
