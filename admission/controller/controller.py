@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from admission.controller.auditing.auditor import Auditor
+from admission.controller.auditing.auditor import AuditedCluster, Auditor
 from admission.controller.clusters import RemoteCluster
 from admission.controller.decisions.budget_reports import BudgetReports
 from admission.controller.decisions.committer import Committer
@@ -145,7 +145,7 @@ class Controller:
         """Number of reloads since the last cycle that succeeded."""
         self._queue_objects: tuple[QueueObject, ...] = ()
         """Queue objects at the last load of the state."""
-        self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
+        self.auditor = Auditor(store, interval=audit_interval, clock=store.now)
         self._begin()
 
     @property
@@ -474,7 +474,19 @@ class Controller:
         self._leader, self._state = self.home.leader, self.home.leader.state
         self._follow_targets()
         self._scheduler = Scheduler([site.leader.reconciler for site in self._sites.values()])
-        self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part, records=self._records)
+        self.auditor.begin(self._audited, records=self._records)
+
+    def _audited(self) -> list[AuditedCluster]:
+        """Return the clusters of which all objects are known, `local` first."""
+        others = (site for site in self._sites.values() if site is not self.home)
+        certain = [self.home, *(site for site in others if site.is_listed and not site.paused and not site.is_lost)]
+        return [
+            AuditedCluster(
+                site.name, site.client, site.kinds, site.context.flavors, site.leader.state, site.inbox,
+                site.leader.children.is_part, {copy.uid for copy in site.copies},
+            )
+            for site in certain
+        ]  # fmt: skip
 
     def _read_unobserved(self) -> None:
         for site in self._sites.values():

@@ -523,3 +523,30 @@ async def test_absurd_objects_of_one_cluster_do_not_keep_others_waiting(world, t
             await world.end()
             await world.start(join=other.join)  # which lists them
         await state(world, "Active")
+
+
+async def test_audit_names_and_repairs_differences_in_the_cluster_of_the_object(joined, other):
+    joined.controller.auditor.grace = 0.0
+    await joined.submit(job("here", cpu="1"))
+    await joined.job("here", runs)
+    refused = {"match": {"user": "sluice", "verb": "patch", "resource": "jobs"}, "do": "error", "code": 503}
+    other.sandbox.faults.install({"rules": [refused]})
+    there = await other.submit(job("there", cpu="1"))
+    await joined.record("there", "admitted")
+
+    async def differences():
+        return await joined.controller.audit(repair=False)
+
+    (found,) = await joined.eventually(differences)
+    said = found["problem"], found["cluster"], found["object"], found["uid"]
+    assert said == ("NotStarted", "b", "Job team-a/there", there["metadata"]["uid"])
+    other.mend()
+
+    async def repaired():
+        return not await joined.controller.audit(repair=True)
+
+    await joined.eventually(repaired)
+    await other.job("there", runs)
+    other.cut()
+    await state(joined, "Lost")
+    assert await joined.controller.audit(repair=False) == []  # a lost cluster is left out

@@ -110,6 +110,7 @@ def _lines(document: Document, *, repair: bool) -> Iterator[str]:
     if not document["items"]:
         yield "no differences"
     for item in document["items"]:
-        yield f"{item['problem']}  {item['object']}: {item['found']}; should be: {item['expected']}"
+        where = f"cluster {item['cluster']}: " if "cluster" in item else ""
+        yield f"{item['problem']}  {where}{item['object']}: {item['found']}; should be: {item['expected']}"
         done = "not repaired" if item["left"] == "true" else "repaired"
         yield f"  {done if repair else 'repair'}: {item['remedy']}"

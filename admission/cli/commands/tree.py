@@ -144,7 +144,7 @@ def tree(
       sluice tree
       sluice tree research
       sluice tree cq/team-a -o yaml
-      sluice tree --cluster b
+      sluice tree --cluster local
       sluice tree --topology gpu
       sluice tree --topology gpu --level hostname
     """

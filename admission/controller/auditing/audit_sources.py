@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.kinds.base import Kind, Observed
     from admission.kinds.registry import Kinds
+    from admission.store.ledger.violations import Violation
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -47,11 +48,14 @@ BATCH_SIZE = 100
 class AuditSources:
     """Reads one database and one cluster. `clock` returns Unix time (s). Raises ClusterError and StoreError."""
 
-    def __init__(self, store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float], cluster: str = LOCAL
+    ) -> None:
         self._store = store
         self._client = client
         self._kinds = kinds
         self._clock = clock
+        self._cluster = cluster
         self.group_of: dict[str, str] = {}
         """Uid of the group by uid of its pod, as of the last view."""
 
@@ -60,20 +64,24 @@ class AuditSources:
         memory: Callable[[str], Tracked | None] = lambda _: None,
         is_misplaced: Callable[[Kind, str, Object], bool] = lambda *_: False,
         is_part: Callable[[str], bool] | None = None,
+        stored: Mapping[str, WorkloadRecord] | None = None,
+        copies: Container[str] = (),
     ) -> View:
         """Return all input of the comparison except for the leader's memory.
 
         `memory`: returns the leader's workload by uid; where it equals the stored one, the view has its record, so that
         100,000 workloads are not in memory twice. `is_misplaced`: whether the template of a running object differs from
         the one that results from its admission. `is_part`: whether an object is part of its owner; None: it is one
-        whose owner, or the owner of that, is on record.
+        whose owner, or the owner of that, is on record. `stored`: the records of a view that was just made of another
+        cluster; then this one has only what concerns the objects of its own. `copies`: uids of objects that
+        workloads of another cluster run as.
         """
-        records: dict[str, WorkloadRecord] = {}
-        async with aclosing(self._store.unfinished()) as batches:
-            async for batch in batches:
-                records.update((record.workload.uid, _known(record, memory)) for record in batch)
-                await asyncio.sleep(0)
-        violations = await self._store.reports.violations(since=max(self._clock() - LEDGER_PERIOD, 0.0))
+        violations: tuple[Violation, ...] = ()
+        if stored is None:
+            records = await self._records(memory)
+            violations = await self._store.reports.violations(since=max(self._clock() - LEDGER_PERIOD, 0.0))
+        else:
+            records = {uid: record for uid, record in stored.items() if record.workload.cluster == self._cluster}
         objects: dict[str, Observed] = {}
         misplaced: set[str] = set()
         claims: dict[str, str] = {}  # uid of an object that is not on record -> uid of the owner that it names
@@ -103,16 +111,24 @@ class AuditSources:
             disabled={
                 uid
                 for uid, record in records.items()
-                if record.workload.cluster != LOCAL
+                if record.workload.cluster != self._cluster
                 or self._kinds.of(record.workload) is None
                 or (record.admission is not None and record.admission.cluster)
             }
             | (set(groups.uids_with_owner()) - of_groups.keys()),
             beyond={uid: seen.beyond for uid, seen in of_groups.items() if seen.beyond},
-            owners=await self._owners(records, objects),
+            owners=await self._owners(records, objects, copies),
             misplaced=misplaced,
             violations=violations,
         )
+
+    async def _records(self, memory: Callable[[str], Tracked | None]) -> dict[str, WorkloadRecord]:
+        found: dict[str, WorkloadRecord] = {}
+        async with aclosing(self._store.unfinished()) as batches:
+            async for batch in batches:
+                found.update((record.workload.uid, _known(record, memory)) for record in batch)
+                await asyncio.sleep(0)
+        return found
 
     async def objects(self) -> AsyncIterator[tuple[Kind, Object]]:
         """Yield all objects of the enabled kinds, as the API server lists them now."""
@@ -134,7 +150,7 @@ class AuditSources:
                 except ClusterError as error:
                     log.warning("groups are compared without %s: %s", kind.plural, error)
 
-    async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
+    async def _owners(self, *known: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()
         names: dict[str, str] = {}
         for owner in {kind.pods_label for kind in self._kinds} - {""}:
@@ -147,7 +163,7 @@ class AuditSources:
                         uid, labels = metadata["labels"][owner], metadata["labels"]
                         pods[uid] += "deletionTimestamp" not in metadata
                         names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
-        unknown = {uid for uid, count in pods.items() if count and uid not in records and uid not in objects}
+        unknown = {uid for uid, count in pods.items() if count and not any(uid in each for each in known)}
         had_quota = {uid for uid in unknown if await self._store.workloads.ledger(uid)}
         return {uid: Owner(names[uid], count, uid in had_quota) for uid, count in pods.items()}
 
@@ -186,15 +202,16 @@ async def without_leader(
     return [document(difference, left=True) for difference in await lasting_differences(compare, grace=GRACE)]
 
 
-def key(difference: AuditDifference) -> tuple[str, str, str]:
+def key(difference: AuditDifference) -> tuple[str, ...]:
     """Return the key by which the same difference is recognised in two comparisons."""
-    return difference.problem, difference.object, difference.uid
+    return difference.problem, difference.object, difference.uid, difference.cluster
 
 
 def document(difference: AuditDifference, *, left: bool) -> dict[str, str]:
     """Return a difference as JSON; `left`: it was not repaired."""
     return {
         "problem": difference.problem.value,
+        **({} if difference.cluster == LOCAL else {"cluster": difference.cluster}),
         "object": difference.object,
         "uid": difference.uid,
         "found": difference.found,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from admission.controller.state.lifecycle import Step, next_step
 from admission.engine.clusterqueue import usage_of
 from admission.model.quantity import format_amount
+from admission.model.workload import LOCAL
 from admission.store.records import State
 from admission.store.workloads.replay import BLOCKING_REASONS
 
@@ -103,6 +104,8 @@ class AuditDifference:
     """Uid of the workload; empty if the difference is not about one."""
     found: str
     expected: str
+    cluster: str = LOCAL
+    """Name of the cluster of the object; `local` for what concerns no object."""
 
 
 class Owner(NamedTuple):
