@@ -295,7 +295,8 @@ class RemoteCluster:
         self.site.closed_as = self._closed_as(state)
         self.site.close(self._sentence(state, why), is_lost=state not in ("Active", "Draining"))
         is_silent = state == "Lost" and (self.site.paused or not self.site.is_listed)
-        self.site.give_up(given_up=is_silent and self._lost_for() >= self._lost_timeout)
+        lost_for = self._lost_for()  # at each look: it notes when the cluster is not lost any more
+        self.site.give_up(given_up=is_silent and lost_for >= self._lost_timeout)
 
     def _lost_for(self) -> float:
         """Return the seconds for which it has been lost: by the monotonic clock, as far as this process has seen it."""

@@ -573,6 +573,11 @@ async def test_job_that_can_be_dispatched_nowhere_says_why(hub, clusters):
 async def test_lost_cluster_is_given_up_and_what_it_still_runs_is_stopped_when_it_is_back(hub, clusters):
     await hub.submit(dispatched("one", cpu="2"))
     await clusters.b.job("one", runs)
+    clusters.b.cut()
+    await state(hub, "Lost", "b")
+    clusters.b.mend()
+    await state(hub, "Active", "b")
+    hub.pass_time(5000)  # after a loss that does not count for the next one
     await hub.submit(dispatched("short", cpu="2", seconds=600))
     clusters.b.cut()
     await state(hub, "Lost", "b")
