@@ -104,9 +104,11 @@ class Copies:
         A copy that has succeeded while it was being deleted is kept as it was last: that is the end of its workload.
         """
         obj = change.object
-        if obj is not None and (change.uid in self._origins or ORIGIN in (obj["metadata"].get("labels") or ())):
+        is_gone = change.type == "DELETED" or obj is None
+        is_new = obj is not None and not is_gone and ORIGIN in (obj["metadata"].get("labels") or ())
+        if obj is not None and (is_new or change.uid in self._origins):
             self.put(kind, obj)
-        if change.type == "DELETED" or obj is None:
+        if is_gone:
             copy = self._found.get(self._origins.get(change.uid, ""))
             if copy is None or copy.seen.finished is None or not copy.seen.finished.succeeded:
                 self.remove(change.uid)
