@@ -622,6 +622,23 @@ async def test_nothing_is_started_in_a_cluster_that_is_back_before_the_former_co
     assert names(clusters.b) == {"own"}
 
 
+async def test_former_status_keeps_no_job_waiting_after_a_restart(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    status = {"user": "sluice", "verb": "patch", "resource": "jobs/status"}
+    hub.sandbox.faults.install({"rules": [{"match": status, "do": "error", "code": 500}]})
+    await hub.order("one", held=True)
+    await hub.record("one", "pending")
+    await hub.end()
+    hub.sandbox.faults.remove()
+    assert hub.user.get("jobs", "team-a", "one")["status"]["active"] == 1
+    await hub.start(join=clusters.join)
+    await hub.order("one", held=False)
+    await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+
+
 async def deleted_while(hub, clusters, phase, finalizers):
     """Have a copy deleted, and let its pods end meanwhile. Return it as it was before."""
     manifest = dispatched("one", cpu="2")

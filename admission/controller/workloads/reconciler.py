@@ -74,7 +74,7 @@ class Reconciler:
         seen = kind.observe(obj)
         registry = self.state.registry
         tracked = registry.get(seen.uid)
-        is_elsewhere = is_dispatched(kind, obj) if tracked is None else tracked.runs_elsewhere
+        is_elsewhere = is_dispatched(kind, obj) or (tracked is not None and tracked.runs_elsewhere)
         if self.dispatching is not None and is_elsewhere:
             seen = self.dispatching.observe(kind, obj, seen)
         if tracked is not None:
