@@ -319,6 +319,11 @@ class Kind(ABC):
         """
         return False
 
+    @property
+    def shows_copies(self) -> bool:
+        """Whether nothing else writes the status of a gated object, so that it always has that of its copy."""
+        return False
+
     def copied_spec(self, spec: Object) -> Object:
         """Return a spec without what the API server has added to it for one object; `spec` is not changed."""
         return spec

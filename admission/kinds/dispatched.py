@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds.base import DISPATCHED, MANAGED, RENDERED, SUBMITTED_BY
-from admission.kinds.patches import annotated, pointer
+from admission.kinds.patches import additions, annotated, pointer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +67,7 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
         if name not in (_LAST_APPLIED, SUBMITTED_BY, RUNS_IN)
     }
     namespace, name = metadata["namespace"], metadata["name"]
+    watched = {kind.watched_label: "true"} if kind.watched_label else {}
     annotations[ADMISSION] = _signed(key, (kind.group, kind.kind), namespace, name, origin)
     copy: Object = {
         "apiVersion": api_version,
@@ -74,7 +75,7 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
         "metadata": {
             "namespace": namespace,
             "name": name,
-            "labels": {**labels, ORIGIN: origin.uid},
+            "labels": {**labels, **watched, ORIGIN: origin.uid},
             "annotations": annotations,
         },
         "spec": _without(kind.copied_spec(started["spec"]), kind.manager[0][1:]),
@@ -234,7 +235,7 @@ def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, 
         )
     if certain:
         suspended = plain.suspended and (says_so or not runs_in(obj))
-        active = not says_so and seen.active
+        active = not says_so and (seen.active or (kind.shows_copies and bool(status_patch(kind, obj, None))))
         return replace(plain, suspended=suspended, active=active, started=False, finished=seen.finished)
     return replace(plain, suspended=False, active=True, started=True, finished=seen.finished)
 
@@ -251,6 +252,11 @@ def _counts(own: Observed, copy: Observed) -> tuple[PodCount, ...]:
 def fewer_patch(kind: Kind, obj: Object, copy: Object) -> list[Object]:
     """Return the JSON patch of a copy whose object asks for fewer pods now; empty: it does not."""
     return [] if kind.scaling is None else kind.scaling.fewer_patch(copy, obj)
+
+
+def watch_patch(kind: Kind, copy: Object) -> list[Object]:
+    """Return the JSON patch that gives a copy the label by which its kind is watched."""
+    return [_same(copy), *additions(copy["metadata"], {"labels": {kind.watched_label: "true"}}, "/metadata")]
 
 
 def begin_patch(kind: Kind, obj: Object, cluster: str) -> list[Object]:
@@ -270,13 +276,15 @@ def end_patch(kind: Kind, obj: Object) -> list[Object]:
 def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:
     """Return the JSON patch of the status of a dispatched object, so that it is that of its copy; empty: it is.
 
-    Without a copy it is that of an object which is suspended. One that stays gated gets the last status only; if it is
-    rendered by a child, the patch is for that.
+    Without a copy it is that of an object which is suspended. One that stays gated gets the last status only, unless
+    its kind `shows_copies`; if it is rendered by a child, the patch is for that.
     """
     status = obj.get("status") or {}
     if is_dispatched(kind, obj):
         if copy is None and not status.get("startTime") and not status.get("active"):
             return []
+    elif kind.shows_copies:
+        pass
     elif copy is None or kind.observe(copy).finished is None or kind.observe(obj).finished is not None:
         return []
     elif kind.rendered_by is not None:

@@ -14,6 +14,7 @@ import orjson
 
 from admission.kinds import templates, topology
 from admission.kinds.base import MANAGED, POD_OWNER, Kind, Object, Outcome, PodCount
+from admission.kinds.children import controller_of
 from admission.kinds.common import NOTHING, first
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import GATE, GROUP_NAME, group_faults
@@ -35,6 +36,22 @@ _BOUND: Final = (
     "spec.nodeName",
     "a pod in a queue is not bound to a node when it is created: leave it out, and name the node in spec.nodeSelector",
 )
+
+_MOVABLE: Final = ("ReplicaSet",)
+"""Kinds whose pods may run in another cluster than the object itself: it looks at their status only."""
+_OF_ONE_POD: Final = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralContainers")
+"""Fields that the API server sets by classes of its own cluster, or with which no pod can be created."""
+_SHOWN: Final = (
+    "phase", "conditions", "reason", "message", "startTime", "initContainerStatuses", "containerStatuses",
+)  # fmt: skip
+"""Fields of the status that a pod has from its copy."""
+_GATED: Final = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+"""The condition of a pod that is gated, as the API server writes it at the creation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,29 @@ class PodKind(Kind):
         injected, _ = templates.inject(obj, added, path="")
         return [*same_generation(obj), *_added(obj, injected), *GATE.open(obj)], {}
 
+    # --- pods that run as a copy in another cluster
+
+    def may_stay_gated(self, obj: Object) -> bool:
+        """Whether a pod has no other gate, and can run in another cluster than the object that controls it."""
+        is_alone = (controller_of(obj) or {"kind": "ReplicaSet"}).get("kind") in _MOVABLE
+        return is_alone and all(gate["name"] == GATE.name for gate in obj["spec"].get("schedulingGates") or ())
+
+    @property
+    def shows_copies(self) -> bool:
+        """True: no kubelet writes the status of a gated pod."""
+        return True
+
+    def copied_spec(self, spec: Object) -> Object:
+        """Return a spec without what the API server sets for each pod, and what no pod can be created with."""
+        return {name: value for name, value in spec.items() if name not in _OF_ONE_POD}
+
+    def copied_status(self, status: Mapping[str, Any], copy: Mapping[str, Any] | None) -> Object:
+        """Return the status without the addresses of its copy, to which Services of its own cluster would lead."""
+        kept = {name: value for name, value in status.items() if name not in _SHOWN}
+        if copy is not None:
+            return {**kept, **{name: copy[name] for name in _SHOWN if name in copy}}
+        return {**kept, "phase": "Pending", "conditions": [_GATED]} if _shows_copy(status) else dict(status)
+
     def resume_patch(self, obj: Object) -> list[Object]:
         """Return a patch that only removes the gate."""
         return [*same_generation(obj), *GATE.open(obj)]
@@ -154,6 +194,13 @@ def how_it_failed(status: Mapping[str, Any]) -> tuple[str, str]:
 def _is_ready(status: Object) -> bool:
     conditions = status.get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _shows_copy(status: Mapping[str, Any]) -> bool:
+    """Return whether the status of a gated pod says more than that it is gated."""
+    reasons = [condition.get("reason") for condition in status.get("conditions") or ()]
+    is_plain = status.get("phase", "Pending") == "Pending" and all(reason == _GATED["reason"] for reason in reasons)
+    return not is_plain or any(status.get(name) for name in _SHOWN if name not in ("phase", "conditions"))
 
 
 @lru_cache(maxsize=8192)

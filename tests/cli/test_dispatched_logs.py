@@ -158,6 +158,23 @@ async def test_logs_of_a_dispatched_job_are_those_of_its_own_pods_for_who_may_re
     status, text = await replica.get(f"{PATH}/{workload}", token="alice-token")
     assert json.loads(text)["status"]["clusterName"] == "b"
 
+    alone = {
+        "metadata": {"name": "alone", "labels": {"sluice.dev/queue-name": "sent", "sluice.dev/managed": "true"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": real["spec"]["containers"],
+            "schedulingGates": [{"name": "sluice.dev/admission"}],
+        },
+    }
+    await local.local("admin").create("pods", "default", alone)
+    assert (await pods(replica, "alone", 1))[0] == ["alone"]
+    while local.local("admin").get("pods", "default", "alone")["status"].get("phase") != "Running":  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    shown = await sluice_process("logs", "alone", "--tail", "1", "-n", "default", **environment)
+    out, err = await shown.communicate()
+    assert (shown.returncode, err) == (0, b"")
+    assert out.startswith((b"alone: simulating", b"running for"))
+
 
 @pytest.mark.costly
 async def test_logs_that_are_followed_in_the_hub_leave_the_leader_its_connections(hub):

@@ -311,8 +311,10 @@ class PodsOfWorkloads:
         if copy is None:
             return None
         label = f"{POD_OWNER}={copy}" if _is_kind(workload, "batch", "Job") else f"{WORKLOAD_UID}={workload.uid}"
-        owners = _Owners(client, kinds, workload.namespace, copy)
-        return _Place(client, workload, [{"labelSelector": label}], owners)
+        selector = {"labelSelector": label}
+        if _is_kind(workload, *POD):
+            selector = {"fieldSelector": f"metadata.name={workload.name}"}
+        return _Place(client, workload, [selector], _Owners(client, kinds, workload.namespace, copy))
 
 
 async def _copy(client: ReadableCluster, kinds: Kinds, workload: Workload, key: str) -> str | None:
@@ -378,7 +380,8 @@ class _Owners:
 
     def _belongs(self, obj: Object) -> bool:
         owner = controller_of(obj)
-        return owner is not None and self._known.get(str(owner.get("uid")), False)
+        is_owned = owner is not None and self._known.get(str(owner.get("uid")), False)
+        return is_owned or self._known.get(obj["metadata"]["uid"], False)
 
     async def _look(self, objects: Sequence[Object], depth: int) -> None:
         """Find out of the owners of these objects whether they belong to the copy."""

@@ -88,6 +88,8 @@ class Copies:
         self._found: dict[str, Copy] = {}
         self._origins: dict[str, str] = {}
         """Uid of a copy -> uid of the object that it is a copy of."""
+        self.doubtful: set[str] = set()
+        """Uids of objects whose copy has left its watch, and may only have lost the label by which it is watched."""
         self._gone: OrderedDict[str | Origin, None] = OrderedDict()
         """Uids of copies that were deleted, and what they were made for: others can create their like."""
 
@@ -110,7 +112,12 @@ class Copies:
             self.put(kind, obj)
         if is_gone:
             copy = self._found.get(self._origins.get(change.uid, ""))
-            if copy is None or copy.seen.finished is None or not copy.seen.finished.succeeded:
+            if copy is None or (copy.seen.finished is not None and copy.seen.finished.succeeded):
+                return
+            if kind.watched_label and (obj is None or "deletionTimestamp" not in obj["metadata"]):
+                self.doubtful.add(copy.origin.uid)
+                self._changed(copy.origin.uid)
+            else:
                 self.remove(change.uid)
 
     def put(self, kind: Kind, obj: Object) -> bool:
@@ -132,9 +139,11 @@ class Copies:
         if known is None and origin in self._gone:
             return False
         seen, was_over = kind.observe(obj), known is not None and known.seen.finished is not None
-        if seen.deleting and seen.finished is not None and not (seen.finished.succeeded or was_over):
-            seen = replace(seen, finished=None)  # it has failed because its pods were deleted
+        may_be_end = seen.finished is not None and seen.finished.succeeded and not kind.ends_by_deletion
+        if seen.deleting and not (was_over or may_be_end):
+            seen = replace(seen, finished=None)  # it may have ended because it is deleted
         self._origins[uid] = origin.uid
+        self.doubtful.discard(origin.uid)
         self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), seen)
         self._changed(origin.uid)
         return True
@@ -150,6 +159,7 @@ class Copies:
         self._gone[uid] = None
         if self._found[origin].uid == uid:
             self._gone[self._found.pop(origin).origin] = None
+            self.doubtful.discard(origin)
         while len(self._gone) > 2 * _REMEMBERED:
             self._gone.popitem(last=False)
         self._changed(origin)

@@ -28,7 +28,7 @@ from admission.controller.workloads.needed import Lacking
 from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write, reference
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
-from admission.kinds.base import POD_OWNER, RENDERED
+from admission.kinds.base import POD_OWNER, RENDERED, is_watched
 from admission.kinds.dispatched import (
     Origin,
     attempt_of,
@@ -41,6 +41,7 @@ from admission.kinds.dispatched import (
     observed,
     own_state,
     status_patch,
+    watch_patch,
     without_status,
 )
 from admission.kinds.needs import copied_along, needs_of
@@ -142,7 +143,7 @@ class Dispatching:
         self._under_way: set[str] = set()
         """Uids of workloads about whose copy a request is under way."""
         self._unsure: set[str] = set()
-        """Uids of workloads whose copy may exist, as the answer to its creation did not arrive."""
+        """Uids of workloads whose copy may exist although no watch shows it: it has to be read."""
         self._reported: dict[str, tuple[str, str]] = {}
         """By uid, the version of the copy whose status was last written, and that of the object before."""
         self._completed: dict[str, str] = {}
@@ -153,6 +154,8 @@ class Dispatching:
         """By uid, the generation of the object to which its cluster has not let the copy shrink."""
         self.has_ended = False
         """Whether the state was replaced, so that what is still to be sent for it may not be due any more."""
+        self._looked_for: set[str] = set()
+        """Uids of copies that are being read, because they have left their watch."""
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
 
@@ -171,6 +174,8 @@ class Dispatching:
         tracked = self._state.registry.get(seen.uid)
         copy, certain = (None, True) if tracked is None else self._copy(tracked, kind)
         there = None if copy is None else copy.seen
+        if tracked is not None and tracked.seen is None and tracked.record.admission is not None and kind.watched_label:
+            self._unsure.add(tracked.uid)  # while no watch ran, its copy may have lost the label
         if copy is not None and kind.rendered_by is not None:  # the child there has the pods of the one here
             there = kind.observe({**copy.object, RENDERED: obj.get(RENDERED)})
         return observed(kind, obj, seen, there, certain=certain)
@@ -232,14 +237,16 @@ class Dispatching:
         if seen is None or obj is None or self.is_busy(tracked.uid) or self._sender.is_busy(tracked.uid):
             return
         kind, target = seen.kind, self._target(tracked)
-        if tracked.uid in self._unsure and target is not None:
+        copy, certain = self._copy(tracked, kind)
+        if copy is not None:
+            self._unsure.discard(tracked.uid)
+        elif tracked.uid in self._unsure and target is not None and target.knows(kind) and not target.given_up:
             self._read(tracked, kind, target)
             return
         if is_stray(kind, obj):
             self._end(tracked, kind, obj)
             return
         own = own_state(kind, obj)
-        copy, certain = self._copy(tracked, kind)
         if copy is not None and not copy.seen.suspended:
             self._completed[tracked.uid] = copy.uid
         is_refused = self._not_shrunk.get(tracked.uid) == own.generation
@@ -316,7 +323,12 @@ class Dispatching:
         self._reported.pop(uid, None)
 
     def _end(self, tracked: Tracked, kind: Kind, obj: Object) -> None:
-        self._sender.send(Step.STOP, Write(reference(tracked.record.workload), end_patch(kind, obj)))
+        """Gate an object, and take the cluster away; one that others have ungated for good is deleted."""
+        target = reference(tracked.record.workload)
+        write = Write(target, end_patch(kind, obj))
+        if kind.ends_by_deletion and is_stray(kind, obj):
+            write = Write(target, None, note=sentences.POD_WITHOUT_QUOTA)
+        self._sender.send(Step.STOP, write)
 
     def _create(self, tracked: Tracked, kind: Kind, obj: Object, target: DispatchTarget) -> None:
         record = tracked.record
@@ -473,7 +485,7 @@ class Dispatching:
             return
         elif message.verb in ("create", "get", "complete", "shrink") and kind is not None:
             self._unsure.discard(uid)
-            if not target.copies.put(kind, result) and message.verb == "get":
+            if not self._put(target, kind, result) and message.verb == "get":
                 self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
         self._inbox.put(Recheck(uid))
 
@@ -497,7 +509,9 @@ class Dispatching:
         """Delete the copies of an object that nobody needs, and release the quota of a deleted one without a copy."""
         for target in self._targets().values():
             copy = target.copies.get(uid)
-            if copy is not None and not self._is_wanted(target, copy):
+            if copy is not None and uid in target.copies.doubtful:
+                self._look_again(target, copy)
+            elif copy is not None and not self._is_wanted(target, copy):
                 self._purge(target, copy)
         tracked = self._state.registry.get(uid)
         if tracked is None:
@@ -516,6 +530,38 @@ class Dispatching:
             self._purge(to, copy)
         elif copy is None and certain and to is not None:
             self._handle(tracked, LastPodEnded(tracked.wait))
+
+    def _look_again(self, target: DispatchTarget, copy: Copy) -> None:
+        """Read a copy that has left its watch; if it has only lost the label of that, restore it."""
+        if copy.uid in self._looked_for:
+            return
+        self._looked_for.add(copy.uid)
+
+        async def look() -> None:
+            try:
+                found = await target.client.get(_path(target, copy))
+            except NotFound:
+                target.copies.remove(copy.uid)
+            except ClusterError:
+                asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
+            else:
+                if found["metadata"]["uid"] != copy.uid:
+                    target.copies.remove(copy.uid)
+                else:
+                    self._put(target, copy.kind, found)
+            finally:
+                self._looked_for.discard(copy.uid)
+
+        self._sender.run(look())
+
+    def _put(self, target: DispatchTarget, kind: Kind, obj: Object) -> bool:
+        """Process a version of an object that was read; return whether it is a copy."""
+        if not target.copies.put(kind, obj):
+            return False
+        if not is_watched(kind, obj):
+            path = target.kinds.path(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+            target.writer.submit(Patch(path, watch_patch(kind, obj)), lambda _: None)
+        return True
 
     def _purge(self, target: DispatchTarget, copy: Copy) -> None:
         """Delete a copy that nobody needs."""
