@@ -54,7 +54,9 @@ async def test_each_of_thousand_jobs_has_one_event_and_starts_wait_for_no_event(
 
     await world.eventually(all_told)
     await world.controller.events.idle()
-    assert await events(world) == sorted((f"j{number}", "Admitted") for number in range(1000))
+    # No pod can be scheduled, which is told after ten seconds.
+    admitted = [each for each in await events(world) if each[1] == "Admitted"]
+    assert admitted == sorted((f"j{number}", "Admitted") for number in range(1000))
 
 
 @pytest.mark.costly
