@@ -125,8 +125,9 @@ class _Search:
     def _all(self, queue: ClusterQueue) -> list[Held]:
         known = self._candidates.get(queue)
         if known is None:
+            preemptor = self._preemptor
             known = self._candidates[queue] = ordered(
-                self._permitted(queue), self._preemptor.queue, self._domain.usage_of
+                self._permitted(queue), preemptor.queue, self._domain.usage_of, turns=preemptor.turns
             )
         return known
 

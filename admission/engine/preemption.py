@@ -92,6 +92,7 @@ class TargetSearch:
             excluded,
             may_borrow=item.shape.terms.may_borrow,
             guard=guard,
+            put_back_at=item.workload.queued_at,
         )
         self._preempts = item.shape.terms.preempts
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
@@ -221,7 +222,8 @@ def _candidates(domain: Domain, preemptor: Preemptor) -> list[Candidate]:
     result: list[Candidate] = []
     for group in groups:
         by_uid = {candidate.held.workload.uid: candidate for candidate in group}
-        in_order = ordered((candidate.held for candidate in group), preemptor.queue, domain.usage_of)
+        held = (candidate.held for candidate in group)
+        in_order = ordered(held, preemptor.queue, domain.usage_of, turns=preemptor.turns)
         group[:] = [by_uid[held.workload.uid] for held in in_order]
     for evicting in (True, False):
         for group in groups:

@@ -86,7 +86,17 @@ def preemption_hint(
     """
     assert queue.node is not None
     policy = queue.spec.preemption
-    preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset((fr,)), {}, guard=guard)
+    preemptor = Preemptor(
+        queue,
+        queue.node,
+        item.shape.priority,
+        item.since,
+        {},
+        frozenset((fr,)),
+        {},
+        guard=guard,
+        put_back_at=item.workload.queued_at,
+    )
     own, own_workloads = _sum(permitted(preemptor, queue, policy.within_cluster_queue, "own"), fr)
     others = others_workloads = 0
     # Fair sharing compares shares only for a workload that has to borrow.

@@ -106,9 +106,14 @@ class Guard:
         end = self.until(held, (claim,))
         return not held.evicting and self._lasts(end)
 
-    def gives_way(self, held: Held, time_slice: float) -> bool:
-        """Whether a workload has run for so many seconds, so that others of its priority may preempt it."""
-        return held.evicting or not self._lasts(began_at(held) + time_slice)
+    def gives_way(self, held: Held, time_slice: float, *, put_back_at: float | None) -> bool:
+        """Whether a workload has run for so many seconds, so that another of its priority may preempt it.
+
+        `put_back_at`: when that was put at the end of the queue, if it was; it has its next turn one slice later. Else
+        the first that comes would have each of many restarted, of which one takes the place of the next.
+        """
+        since = began_at(held) if put_back_at is None else max(began_at(held), put_back_at)
+        return held.evicting or not self._lasts(since + time_slice)
 
     def _lasts(self, end: float) -> bool:
         """Whether a time at whose end workloads are to be tried again is not over."""

@@ -86,6 +86,13 @@ class Preemptor(NamedTuple):
     """Whether it may be admitted with borrowed quota."""
     guard: Guard | None = None
     """Protection of workloads from preemption; None: the tree has none."""
+    put_back_at: float | None = None
+    """Unix time (s) at which it was put at the end of the queue; None: it was not."""
+
+    @property
+    def turns(self) -> int | None:
+        """The priority of the workloads in its ClusterQueue with which it takes turns; None: with none."""
+        return None if self.queue.time_slice is None else self.priority
 
 
 def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str, claim: Claim) -> Iterator[Held]:
@@ -125,7 +132,9 @@ def _is_newer(preemptor: Preemptor, held: Held, policy: str) -> bool:
 def _gives_way(preemptor: Preemptor, held: Held) -> bool:
     """Whether the time slice of a candidate of the same priority in the same ClusterQueue is over."""
     time_slice, guard = preemptor.queue.time_slice, preemptor.guard
-    return time_slice is not None and guard is not None and guard.gives_way(held, time_slice)
+    if time_slice is None or guard is None:
+        return False
+    return guard.gives_way(held, time_slice, put_back_at=preemptor.put_back_at)
 
 
 def reason_in_own_queue(preemptor: Preemptor, held: Held) -> str:
@@ -137,17 +146,23 @@ def reason_in_own_queue(preemptor: Preemptor, held: Held) -> str:
 
 
 def ordered(
-    candidates: Iterable[Held], queue: ClusterQueue, usage: Callable[[Held], float] | None = None
+    candidates: Iterable[Held],
+    queue: ClusterQueue,
+    usage: Callable[[Held], float] | None = None,
+    *,
+    turns: int | None = None,
 ) -> list[Held]:
     """Sort candidates in the order in which they are preempted for a workload of `queue`.
 
     Evicted workloads first, then those of other ClusterQueues, then lower priority, later admission, uid. `usage`
     returns the usage of a workload's LocalQueue in admission fair sharing: within one ClusterQueue the higher usage
-    comes first. (Kueue's `CandidatesOrdering`.)
+    comes first. (Kueue's `CandidatesOrdering`.) `turns`: the priority of those in `queue` that take turns with it, of
+    which the one comes first that has run longest; None: there are none.
     """
 
     def rank(held: Held) -> tuple[int, float, str]:
-        return held.priority, -held.admitted_at, held.workload.uid
+        takes_turns = held.queue is queue and held.priority == turns
+        return held.priority, held.admitted_at if takes_turns else -held.admitted_at, held.workload.uid
 
     if usage is None:
         return sorted(candidates, key=lambda held: (not held.evicting, held.queue is queue, *rank(held)))

@@ -59,6 +59,19 @@ def test_two_that_take_short_turns_are_not_made_to_rest():
     assert turns == [*"abababab"]
 
 
+def test_one_that_comes_has_one_stopped_not_each_in_turn():
+    world = World(queue(3), local_queue("q"))
+    world.submit(*(workload(name, "q") for name in "abc"))
+    step(world)
+    world.now += 5 * SLICE
+    world.submit(workload("new", "q", created=world.now))
+    assert step(world) == (["new"], ["a"])
+    for stopped, started in (("b", "a"), ("c", "b"), ("new", "c")):
+        assert world.engine.wake_at() == world.now + SLICE
+        world.now += SLICE
+        assert step(world) == ([started], [stopped])
+
+
 def test_nobody_gives_way_to_lower_priority_or_while_there_is_room():
     world = World(queue(2), local_queue("q"))
     world.submit(workload("a", "q", priority=5), workload("b", "q", priority=5), workload("low", "q"))
