@@ -623,7 +623,7 @@ async def test_nothing_is_started_in_a_cluster_that_is_back_before_the_former_co
 
 
 async def test_former_status_keeps_no_job_waiting_after_a_restart(hub, clusters):
-    await hub.submit(dispatched("one", cpu="2"))
+    await hub.submit(requiring("one", '{"required": {"clusters": ["b"]}}', cpu="2"))
     await clusters.b.job("one", runs)
     await hub.job("one", is_active)
     status = {"user": "sluice", "verb": "patch", "resource": "jobs/status"}

@@ -33,6 +33,9 @@ class StoppedClock:
     def __call__(self) -> float:
         return self.now
 
+    def elapsed(self) -> float:
+        return self.now
+
     def advance(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 6)
 
