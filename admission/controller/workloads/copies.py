@@ -112,9 +112,11 @@ class Copies:
             self.put(kind, obj)
         if is_gone:
             copy = self._found.get(self._origins.get(change.uid, ""))
-            if copy is None or (copy.seen.finished is not None and copy.seen.finished.succeeded):
+            if copy is None:
                 return
-            if kind.watched_label and (obj is None or "deletionTimestamp" not in obj["metadata"]):
+            if copy.seen.finished is not None and copy.seen.finished.succeeded:
+                self._changed(copy.origin.uid)
+            elif kind.watched_label and (obj is None or "deletionTimestamp" not in obj["metadata"]):
                 self.doubtful.add(copy.origin.uid)
                 self._changed(copy.origin.uid)
             else:
