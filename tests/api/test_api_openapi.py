@@ -12,7 +12,7 @@ from workload_records import NOW, NOW_TEXT, record
 
 from admission.api.application import create_app
 from admission.api.kinds import object_schemas
-from admission.api.kinds.subscriptions import SubscriptionStatus
+from admission.api.kinds.object_schemas import SubscriptionStatus
 from admission.api.openapi import report_schemas
 from admission.model import answers
 from admission.store.records import State

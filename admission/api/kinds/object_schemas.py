@@ -413,3 +413,22 @@ class WorkloadStatus(Model):
     """Only in responses to a dry run: the effect on workloads."""
     estimated_start: EstimatedStart | None = None
     """Estimated start; in lists and single objects, not in watches, and not while too little data is known."""
+
+
+class SubscriptionStatus(Model):
+    """Delivery of the notifications of a Subscription."""
+
+    conditions: tuple[Condition, ...]
+    """Delivering: whether the last attempt to send a notification has succeeded, and if not, why; Unknown: none yet."""
+    waiting_notifications: int
+    """Notifications that are not delivered yet."""
+    delivered_notifications: int
+    """Notifications that were delivered."""
+    left_out_notifications: int
+    """Notifications above the hourly limit, in the last hour that had any; one more at its end says how many."""
+    dropped_notifications: int
+    """Notifications that could not be delivered for three days, and were dropped."""
+    last_delivered_at: Time | None = None
+    """Time of the last delivery."""
+    impact: Impact | None = None
+    """Only in responses to a dry run: the effect on workloads, which is none."""
