@@ -1,9 +1,9 @@
-"""Representation of objects in responses: complete, metadata only or as a Table; in JSON or YAML."""
+"""Representation of objects in responses: complete, metadata only or as a Table for `kubectl get`; JSON or YAML."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
@@ -11,9 +11,9 @@ import yaml
 from admission.apimachinery import accept as accepting
 from admission.apimachinery.accept import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML, Format
 from admission.apimachinery.errors import NotAcceptable
-from admission.apimachinery.tables import partial
+from admission.apimachinery.tables import duration, partial
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.http.tables import table
+from admission.sandbox.clock import parse_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.resources import ServedResource
     from admission.sandbox.apiserver.storage import ObjectVersion
     from admission.sandbox.http.listing import ListPage
+
 
 __all__ = ["JSON", "Renderer", "dump", "negotiate"]
 
@@ -119,3 +120,330 @@ def dump(value: Object, media: str = JSON) -> bytes:
 
 def _without_type(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+
+
+_NAME_TEXT = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
+    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
+    "idempotence and configuration definition. Cannot be updated. More info: "
+    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
+)
+_AGE_TEXT = (
+    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed "
+    "to be set in happens-before order across separate operations. Clients may not set this value. It is "
+    "represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+)
+_IP_TEXT = "podIP address allocated to the pod. Routable at least within the cluster. Empty if not yet allocated."
+_NODE_TEXT = (
+    "NodeName indicates in which node this pod is scheduled. If empty, this pod is a candidate for scheduling by the "
+    "scheduler defined in schedulerName. Once this field is set, the kubelet for this node becomes responsible for the "
+    "lifecycle of this pod. This field should not be used to express a desire for the pod to be scheduled on a "
+    "specific node. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename"
+)
+_NOMINATED_TEXT = (
+    "nominatedNodeName is set only when this pod preempts other pods on the node, but it cannot be scheduled "
+    "right away as preemption victims receive their graceful termination periods. This field does not guarantee "
+    "that the pod will be scheduled on this node. Scheduler may decide to place the pod elsewhere if other nodes "
+    "become available sooner. Scheduler may also decide to give the resources on this node to a higher priority "
+    "pod that is created after preemption. As a result, this field may be different than PodSpec.nodeName when "
+    "the pod is scheduled."
+)
+_GATES_TEXT = (
+    "If specified, all readiness gates will be evaluated for pod readiness. A pod is ready when all its containers are "
+    'ready AND all conditions specified in the readiness gates have status equal to "True" More info: '
+    "https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column; `cell` computes its value from an object and the current time in seconds since the epoch."""
+
+    name: str
+    cell: Callable[[Object, float], Any]
+    text: str = ""
+    priority: int = 0
+    type: str = "string"
+
+    def definition(self) -> Object:
+        shown = "name" if self.name == "Name" else ""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": shown,
+            "description": self.text,
+            "priority": self.priority,
+        }
+
+
+def _age(obj: Object, now: float) -> str:
+    return duration(now - parse_rfc3339(obj["metadata"]["creationTimestamp"]))
+
+
+def _job_status(obj: Object, now: float) -> str:
+    status = obj.get("status", {})
+    true = {item["type"] for item in status.get("conditions", ()) if item["status"] == "True"}
+    for name in ("Complete", "Failed"):
+        if name in true:
+            return name
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    for name in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if name in true:
+            return name
+    return "Running"
+
+
+def _job_completions(obj: Object, now: float) -> str:
+    wanted, done = obj["spec"].get("completions"), obj.get("status", {}).get("succeeded", 0)
+    if wanted is not None:
+        return f"{done}/{wanted}"
+    parallelism = obj["spec"].get("parallelism", 0)
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _job_duration(obj: Object, now: float) -> str:
+    status = obj.get("status", {})
+    if "startTime" not in status:
+        return ""
+    end = parse_rfc3339(status["completionTime"]) if "completionTime" in status else now
+    return duration(end - parse_rfc3339(status["startTime"]))
+
+
+def _replicas(ready: str) -> Callable[[Object, float], str]:
+    return lambda obj, now: f"{obj.get('status', {}).get(ready, 0)}/{obj['spec'].get('replicas', 0)}"
+
+
+def _last_schedule(obj: Object, now: float) -> str:
+    last = obj.get("status", {}).get("lastScheduleTime")
+    return duration(now - parse_rfc3339(last)) if last else "<none>"
+
+
+def _selector(obj: Object, now: float) -> str:
+    labels = obj["spec"].get("selector", {}).get("matchLabels", {})
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
+
+
+def _containers(key: str) -> Callable[[Object, float], str]:
+    return lambda obj, now: ",".join(item[key] for item in obj["spec"]["template"]["spec"].get("containers", ()))
+
+
+def _pod_ready(obj: Object, now: float) -> str:
+    ready = sum(1 for item in obj.get("status", {}).get("containerStatuses", ()) if item.get("ready"))
+    return f"{ready}/{len(obj['spec'].get('containers', ()))}"
+
+
+def _pod_status(obj: Object, now: float) -> str:
+    status = obj.get("status", {})
+    if "deletionTimestamp" in obj["metadata"]:
+        return "Terminating"
+    conditions = status.get("conditions", ())
+    if any(item["type"] == "PodScheduled" and item.get("reason") == "SchedulingGated" for item in conditions):
+        return "SchedulingGated"
+    if status.get("phase") == "Succeeded":
+        return "Completed"
+    reason: str = status.get("reason") or ("Error" if status.get("phase") == "Failed" else status.get("phase", ""))
+    return reason
+
+
+def _restarts(obj: Object, now: float) -> str:
+    return str(sum(item.get("restartCount", 0) for item in obj.get("status", {}).get("containerStatuses", ())))
+
+
+def _node_status(obj: Object, now: float) -> str:
+    ready = next((c["status"] for c in obj.get("status", {}).get("conditions", ()) if c["type"] == "Ready"), "Unknown")
+    shown = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
+    return shown + ",SchedulingDisabled" if obj["spec"].get("unschedulable") else shown
+
+
+def _field(path: str, default: object = "<none>") -> Callable[[Object, float], Any]:
+    def cell(obj: Object, now: float) -> Any:
+        found: Any = obj
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return default if found is None else found
+
+    return cell
+
+
+def _count(path: str) -> Callable[[Object, float], Any]:
+    return _field(path, 0)
+
+
+def _controller(obj: Object, now: float) -> str:
+    owner = next((each for each in obj["metadata"].get("ownerReferences", ()) if each.get("controller")), None)
+    if owner is None:
+        return "<none>"
+    group = owner["apiVersion"].rpartition("/")[0]
+    return f"{owner['kind'].lower()}{'.' if group else ''}{group}/{owner['name']}"
+
+
+def _last_seen(obj: Object, now: float) -> str:
+    seen = obj.get("lastTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
+    return duration(now - parse_rfc3339(seen))
+
+
+def _event_object(obj: Object, now: float) -> str:
+    involved = obj.get("involvedObject", {})
+    return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
+
+
+def _api_service(obj: Object, now: float) -> str:
+    service = obj["spec"].get("service")
+    return f"{service['namespace']}/{service['name']}" if service else "Local"
+
+
+def _api_available(obj: Object, now: float) -> str:
+    """Return the status of the condition Available, with its reason unless True; Unknown before the first probe."""
+    for item in obj.get("status", {}).get("conditions", ()):
+        status: str = item["status"]
+        return status if status == "True" else f"{status} ({item['reason']})"
+    return "Unknown"
+
+
+_NAME, _AGE = TableColumn("Name", _field("metadata.name"), _NAME_TEXT), TableColumn("Age", _age, _AGE_TEXT)
+_TEMPLATE = (TableColumn("Containers", _containers("name"), "", 1), TableColumn("Images", _containers("image"), "", 1))
+_COLUMNS: dict[tuple[str, str], tuple[TableColumn, ...]] = {
+    ("batch", "jobs"): (
+        _NAME,
+        TableColumn("Status", _job_status, "Status of the job."),
+        TableColumn("Completions", _job_completions, (
+            "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. "
+            "However, it may decrease in reaction to scale down of elastic indexed jobs."
+        )),
+        TableColumn("Duration", _job_duration, "Time required to complete the job."),
+        _AGE,
+        TableColumn("Containers", _containers("name"), "Names of each container in the template.", 1),
+        TableColumn("Images", _containers("image"), "Images referenced by each container in the template.", 1),
+        TableColumn("Selector", _selector, (
+            "A label query over pods that should match the pod count. Normally, the system sets this field for "
+            "you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"
+        ), 1),
+    ),
+    ("", "pods"): (
+        _NAME,
+        TableColumn("Ready", _pod_ready, "The aggregate readiness state of this pod for accepting traffic."),
+        TableColumn("Status", _pod_status, "The aggregate status of the containers in this pod."),
+        TableColumn("Restarts", _restarts, (
+            "The number of times the containers in this pod have been restarted and when the last container in "
+            "this pod has restarted."
+        )),
+        _AGE,
+        TableColumn("IP", _field("status.podIP"), _IP_TEXT, 1),
+        TableColumn("Node", _field("spec.nodeName"), _NODE_TEXT, 1),
+        TableColumn("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, 1),
+        TableColumn("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, 1),
+    ),
+    ("apps", "deployments"): (
+        _NAME,
+        TableColumn("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"),
+        TableColumn("Up-to-date", _count("status.updatedReplicas"), "", 0, "integer"),
+        TableColumn("Available", _count("status.availableReplicas"), "", 0, "integer"),
+        _AGE, *_TEMPLATE, TableColumn("Selector", _selector, "", 1),
+    ),
+    ("apps", "replicasets"): (
+        _NAME,
+        TableColumn("Desired", _count("spec.replicas"), "", 0, "integer"),
+        TableColumn("Current", _count("status.replicas"), "", 0, "integer"),
+        TableColumn("Ready", _count("status.readyReplicas"), "", 0, "integer"),
+        _AGE, *_TEMPLATE, TableColumn("Selector", _selector, "", 1),
+    ),
+    ("apps", "statefulsets"): (
+        _NAME, TableColumn("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"), _AGE, *_TEMPLATE,
+    ),
+    ("apps", "controllerrevisions"): (
+        _NAME, TableColumn("Controller", _controller), TableColumn("Revision", _count("revision"), "", 0, "integer"),
+        _AGE,
+    ),
+    ("batch", "cronjobs"): (
+        _NAME,
+        TableColumn("Schedule", _field("spec.schedule", "")),
+        TableColumn("Timezone", _field("spec.timeZone")),
+        TableColumn("Suspend", lambda obj, now: str(obj["spec"].get("suspend", False))),
+        TableColumn("Active", lambda obj, now: len(obj.get("status", {}).get("active", ())), "", 0, "integer"),
+        TableColumn("Last Schedule", _last_schedule),
+        _AGE,
+    ),
+    ("", "namespaces"): (_NAME, TableColumn("Status", _field("status.phase"), "The status of the namespace"), _AGE),
+    ("", "nodes"): (
+        _NAME,
+        TableColumn("Status", _node_status, "The status of the node"),
+        TableColumn("Roles", lambda obj, now: "<none>", "The roles of the node"),
+        _AGE,
+        TableColumn("Version", _field("status.nodeInfo.kubeletVersion", ""), "Kubelet Version reported by the node."),
+    ),
+    ("", "events"): (
+        TableColumn("Last Seen", _last_seen), TableColumn("Type", _field("type", "")),
+        TableColumn("Reason", _field("reason", "")),
+        TableColumn("Object", _event_object), TableColumn("Message", _field("message", "")),
+        TableColumn("Name", _field("metadata.name"), _NAME_TEXT, 1),
+    ),
+    ("scheduling.k8s.io", "priorityclasses"): (
+        _NAME,
+        TableColumn("Value", _field("value", 0), "", 0, "integer"),
+        TableColumn("Global-Default", _field("globalDefault", default=False), "", 0, "boolean"),
+        _AGE,
+        TableColumn("PreemptionPolicy", _field("preemptionPolicy", "")),
+    ),
+    ("apiregistration.k8s.io", "apiservices"): (
+        _NAME,
+        TableColumn("Service", _api_service, "The reference to the service that hosts this API endpoint."),
+        TableColumn("Available", _api_available, "Whether this service is available."),
+        _AGE,
+    ),
+}  # fmt: skip
+
+
+def columns_of(resource: ServedResource) -> tuple[TableColumn, ...]:
+    """Return the columns of a resource: built-in ones, those of its CustomResourceDefinition, or name and age."""
+    if resource.printer_columns:
+        return (_NAME, *(_custom_column(column) for column in resource.printer_columns))
+    return _COLUMNS.get(resource.key, (_NAME, _AGE))
+
+
+def _custom_column(column: Object) -> TableColumn:
+    path, kind = column["jsonPath"], column["type"]
+    text = column.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+    return TableColumn(column["name"], _custom_cell(path, kind), text, column.get("priority", 0), kind)
+
+
+def _custom_cell(path: str, kind: str) -> Callable[[Object, float], Any]:
+    find = _field(path.lstrip("."), None)
+
+    def cell(obj: Object, now: float) -> Any:
+        found = find(obj, now)
+        if kind == "date" and isinstance(found, str):
+            return duration(now - parse_rfc3339(found))
+        return found
+
+    return cell
+
+
+def table(
+    resource: ServedResource,
+    metadata: Object,
+    objects: list[Object],
+    now: float,
+    *,
+    include: str,
+    with_columns: bool = True,
+) -> Object:
+    """Return a Table of objects; `include`: the part of each object in its row (None, Metadata or Object)."""
+    columns = columns_of(resource)
+    rows = [
+        {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)} for obj in objects
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": [column.definition() for column in columns] if with_columns else None,
+        "rows": rows,
+    }
+
+
+def _included(obj: Object, include: str) -> Object | None:
+    if include == "Object":
+        return obj
+    return None if include == "None" else partial(obj)
