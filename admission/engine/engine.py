@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from admission.engine.configuration import Policy
-from admission.engine.convergence import converge, deadline
 from admission.engine.cycle import Cycle
 from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park, Reassign, WorkloadEvicted
 from admission.engine.explain import Explanation, explain_held, explain_waiting
@@ -20,7 +19,7 @@ from admission.engine.fair_skipping import SkippedQueues
 from admission.engine.flapping import PreemptionTracker
 from admission.engine.levels import cohort_levels, queue_levels
 from admission.engine.order import classical as in_order
-from admission.engine.over_quota import Overuse, overuse
+from admission.engine.over_quota import Overuse, converge, deadline, overuse
 from admission.engine.pending_item import Item
 from admission.engine.preemption import TargetSearch, classical
 from admission.engine.queue_listing import ListedWorkload, pending_workloads

@@ -38,10 +38,9 @@ from admission.store.objects.revisions import Revisions
 from admission.store.records import LoadedState, Statistics
 from admission.store.start_estimates import StartEstimates
 from admission.store.workloads import checks, loading, preemptions
-from admission.store.workloads.commit import next_revision
+from admission.store.workloads.commit import next_revision, note_failures
 from admission.store.workloads.demands import demands
 from admission.store.workloads.orders import Orders
-from admission.store.workloads.outcomes import note_failures
 from admission.store.workloads.past import Past, kept_since, ordered, past_workloads, stopping_seconds
 from admission.store.workloads.queries import WorkloadQueries
 from admission.store.workloads.waits import ObjectiveOutcomes, Wish, outcomes, wishes

@@ -16,7 +16,7 @@ from sqlalchemy import select, text
 from admission.api.resources.history import waiting_times
 from admission.cli.demo.gangs import UNTIL_DELETED
 from admission.engine import Policy
-from admission.simulate.replay import Replay, Timeline
+from admission.simulate.what_if import Replay, Timeline
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions as rows
 from admission.store.database.tables import transitions, workloads

@@ -14,8 +14,7 @@ from admission.engine import Policy
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.simulate.replay import Replay, Timeline
-from admission.simulate.what_if import Goal, quota_needed, what_if
+from admission.simulate.what_if import Goal, Replay, Timeline, quota_needed, what_if
 from admission.store.records import QueueObjectVersion, State, WorkloadRecord
 from admission.store.workloads.past import Past, PastWorkload, Spell
 

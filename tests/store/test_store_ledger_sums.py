@@ -12,15 +12,15 @@ from usage_examples import HOUR, START
 
 from admission.store.audit_log import Author
 from admission.store.errors import TooManyReports
-from admission.store.ledger.ledger_sums import MAX_WAITING, MAX_WAITING_OF_USER, LedgerSum, LedgerSums, wanted
 from admission.store.ledger.usage import MICROSECONDS
+from admission.store.ledger.usage_reports import MAX_WAITING, MAX_WAITING_OF_USER, LedgerSum, LedgerSums, wanted
 from admission.store.ledger.usage_rows import HOLDER_COLUMNS
 from tests.executed_statements import executed
 
 if TYPE_CHECKING:
     from conftest import Clock
 
-    from admission.store.ledger.ledger_sums import SumKey
+    from admission.store.ledger.usage_reports import SumKey
     from admission.store.store import Store
 
 ROWS = ("FROM admissions", "to_at IS NULL")

@@ -7,11 +7,11 @@ record. A dry run does all of it and rolls back.
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy import and_, delete, exists, insert, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
@@ -34,7 +34,6 @@ from admission.store.database.tables import head, queue_object_versions, queue_o
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.ledger import rollup
 from admission.store.objects.change_log import log_change
-from admission.store.objects.object_cache import KnownObjects, read_objects
 from admission.store.objects.references import check_change, check_deletion, check_parents
 from admission.store.objects.versions import MODELS, Versions, object_of
 from admission.store.workloads.commit import next_revision
@@ -42,7 +41,7 @@ from admission.store.workloads.commit import next_revision
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.queues import QueueObject
@@ -389,3 +388,56 @@ def _with_reason(author: Author, old: Document | None, row: Document) -> Author:
 def _audited(row: Document) -> Document:
     metadata = {name: row[name] for name in ("uid", "generation", "labels", "annotations") if row[name]}
     return {"metadata": metadata, **row["content"]}
+
+
+_versions, _objects = queue_object_versions.c, queue_objects.c
+# Writes are serialised, so the last version identifies the state of all objects. Its time is compared as well, because
+# a restored database may have the same id and revision for another version.
+_IDENTITY = select(_versions.id, _versions.revision, _versions.at)
+_NEWEST = _IDENTITY.order_by(_versions.id.desc()).limit(1)
+
+
+class _KnownVersion(NamedTuple):
+    id: int
+    revision: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class KnownObjects:
+    """All objects of a kind, sorted by namespace and name, at a version of the database."""
+
+    newest: _KnownVersion | None = None
+    """The newest version (of any kind) when the objects were read; None: nothing has been written yet."""
+    objects: tuple[QueueObject, ...] = ()
+
+
+def read_objects(connection: Connection, kind: str, last: KnownObjects) -> KnownObjects:
+    """Return the objects of a kind. `last`, the result of an earlier call, saves reading those that are unchanged.
+
+    Unchanged objects are identical to those of `last`, and so is the tuple if none has changed.
+    """
+    newest = _known_version(connection, _NEWEST)
+    if newest is None or newest == last.newest:
+        return KnownObjects(None, ()) if newest is None else last
+    of_kind = _objects.kind == kind
+    if last.newest is None or not _is_still_there(connection, last.newest):
+        statement = select(queue_objects).where(of_kind).order_by(_objects.namespace, _objects.name)
+        return KnownObjects(newest, tuple(map(object_of, connection.execute(statement).mappings())))
+    is_later = and_(_versions.id > last.newest.id, _versions.kind == kind)
+    if not connection.execute(select(exists().where(is_later))).scalar_one():
+        return KnownObjects(newest, last.objects)
+    changed = select(queue_objects).where(of_kind, _objects.revision > last.newest.revision)
+    known = {item.key[1:]: item for item in (*last.objects, *map(object_of, connection.execute(changed).mappings()))}
+    names = select(_objects.namespace, _objects.name).where(of_kind).order_by(_objects.namespace, _objects.name)
+    return KnownObjects(newest, tuple(known[namespace, name] for namespace, name in connection.execute(names)))
+
+
+def _is_still_there(connection: Connection, version: _KnownVersion) -> bool:
+    """Return whether the database still has this version: otherwise it was restored from a backup."""
+    return _known_version(connection, _IDENTITY.where(_versions.id == version.id)) == version
+
+
+def _known_version(connection: Connection, statement: Select[tuple[int, int, float]]) -> _KnownVersion | None:
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else _KnownVersion(row.id, row.revision, row.at)

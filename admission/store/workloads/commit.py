@@ -8,13 +8,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
-from sqlalchemy import bindparam, update
+from sqlalchemy import bindparam, case, literal, update
 
 from admission.model.pod_set_documents import pod_set_document
 from admission.store.database.dialects import bulk_insert, insert, upsert
 from admission.store.database.tables import head, pod_sets, transitions, workloads
 from admission.store.errors import StaleEpoch
 from admission.store.ledger import entries
+from admission.store.records import FAILED
 from admission.store.workloads import checks
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from admission.model.workload import PodSet
+    from admission.store.database.connection import Database
     from admission.store.records import Changes, Document, WorkloadRecord
 
 
@@ -205,3 +207,20 @@ def _insert_pod_sets(dialect: str) -> Any:
 @cache
 def _upsert_workloads(dialect: str) -> Any:
     return upsert(dialect, workloads, keep=("first_revision",))
+
+
+async def note_failures(database: Database, texts: Mapping[str, str]) -> int:
+    """Put a text before the message of each of these failed workloads (by uid); return the revision."""
+    columns = workloads.c
+
+    def write(connection: Connection) -> int:
+        revision = 0
+        for uid, text in texts.items():
+            revision = next_revision(connection)  # one for each, as in a commit
+            message = case((columns.message == "", text), else_=literal(f"{text}: ").concat(columns.message))
+            failed = columns.uid == uid, columns.outcome == FAILED
+            connection.execute(update(workloads).where(*failed).values(message=message, revision=revision))
+        return revision
+
+    async with database.write() as connection:
+        return await connection.run_sync(write)

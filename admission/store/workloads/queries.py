@@ -11,7 +11,7 @@ from sqlalchemy import case, func, literal_column, select, tuple_
 from admission.store.database.dialects import in_list
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
-from admission.store.workloads import loading, queue_counts, recounts
+from admission.store.workloads import loading, queue_counts
 from admission.store.workloads.preemptions import evicted_again, in_vain
 from admission.store.workloads.search import found_groups, found_page
 from admission.store.workloads.waiting import waiting, waiting_users
@@ -346,10 +346,10 @@ class WorkloadQueries:
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
         """Return the status counts by name of each ClusterQueue with pending workloads or quota in use.
 
-        Cached: only queues with writes since the last call are counted again, see `recounts`.
+        Cached: only queues with writes since the last call are counted again, see `recounted_cluster_queues`.
         """
         async with self._counting:
-            all_of, some_of = queue_counts.by_cluster_queue, recounts.cluster_queues
+            all_of, some_of = queue_counts.by_cluster_queue, queue_counts.recounted_cluster_queues
             self._of_cluster_queues = await self._count(self._of_cluster_queues, all_of, some_of)
             return self._of_cluster_queues.numbers
 
@@ -368,7 +368,7 @@ class WorkloadQueries:
     async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
         """Return the status counts of LocalQueues by (namespace, name), like `cluster_queue_status`."""
         async with self._counting:
-            all_of, some_of = queue_counts.by_local_queue, recounts.local_queues
+            all_of, some_of = queue_counts.by_local_queue, queue_counts.recounted_local_queues
             self._of_local_queues = await self._count(self._of_local_queues, all_of, some_of)
             return self._of_local_queues.numbers
 
@@ -384,10 +384,10 @@ class WorkloadQueries:
                 if known.revision == revision:
                     return known
                 found = some_of(connection, known.numbers, known.revision)
-                if found is not None and recounts.uncounted(connection, found) == known.uncounted:
+                if found is not None and queue_counts.uncounted(connection, found) == known.uncounted:
                     return _Counts(revision, known.uncounted, found)
             numbers = all_of(connection)
-            return _Counts(revision, recounts.uncounted(connection, numbers), numbers)
+            return _Counts(revision, queue_counts.uncounted(connection, numbers), numbers)
 
         return await self._database.read_sync(query)
 
