@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from admission.cli.configuration.settings import load_settings
-from admission.cli.serve.estimates import EstimatingProcess
+from admission.cli.serve.simulating import EstimatingProcess
 from admission.engine import (
     Engine,
     NamespaceChanged,

@@ -16,7 +16,7 @@ from aiohttp import web
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 from ports import free_port
 
-from admission.cli.configuration.usage_metrics_settings import UsageMetricsSettings
+from admission.cli.configuration.settings import UsageMetricsSettings
 from admission.cluster.usage_sources import Prometheus
 from admission.controller.decisions.usage_meter import IdleTimes, Part, parts_used
 from admission.controller.state.policy import ControllerPolicy, UsageRules

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import click
@@ -24,11 +24,13 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from admission.api.auth.oidc.client import Algorithm, OidcClient
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.integrations import IntegrationsSettings
-from admission.cli.configuration.notification_settings import NotificationSettings
+from admission.cli.configuration.notification_settings import NotificationSettings, http_url
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
+    Duration,
     FailureRecoverySettings,
     FairSharingSettings,
     ResourcesSettings,
@@ -38,11 +40,11 @@ from admission.cli.configuration.policy_settings import (
     policy,
 )
 from admission.cli.configuration.settings_file import SettingsFile, read_settings_file
-from admission.cli.configuration.sign_in_settings import OidcSettings, RequestHeaderSettings
-from admission.cli.configuration.usage_metrics_settings import UsageMetricsSettings
 from admission.cli.errors import InvalidSettings
+from admission.cluster.usage_sources import OF_METRICS_API
+from admission.controller.state.policy import UsageRules
 from admission.kinds.rules import Unlabelled
-from admission.model.base import FieldFaultsError, LabelSelector
+from admission.model.base import FieldFaultsError, LabelSelector, Model
 from admission.model.errors import StoreError
 from admission.model.manifests import faults
 from admission.model.names import is_dns_label
@@ -54,6 +56,167 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from admission.controller.state.policy import ControllerPolicy
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_SHORTEST_SESSION: Final = 60.0
+_LONGEST_SESSION: Final = 8 * 3600.0
+"""Seconds."""
+
+
+def _issuer(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError(f'"{text}" is not an https URL without query and fragment')
+    return text
+
+
+def _own(text: str) -> str:
+    parts = urlsplit(text)
+    safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    if not safe or not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in text:
+        raise ValueError(f'"{text}" is not https://HOST[:PORT] (http only on loopback)')
+    return text.rstrip("/")
+
+
+def _session(seconds: float) -> float:
+    if not _SHORTEST_SESSION <= seconds <= _LONGEST_SESSION:
+        raise ValueError("must be from 1m to 8h")
+    return seconds
+
+
+class OidcSettings(Model):
+    """The issuer at which users sign in to the dashboard, and how its claims map to user names and groups."""
+
+    issuer_url: Annotated[str, AfterValidator(_issuer)]
+    """URL of the issuer, exactly as in its `iss` claim, such as https://accounts.example.com. Required."""
+    client_id: Annotated[str, Field(min_length=1)]
+    """Sluice's client ID at the issuer; ID tokens must have it as audience. Required."""
+    client_secret_file: Path | None = None
+    """File that contains only the client secret. Default: none, for a public client."""
+    url: Annotated[str, AfterValidator(_own)]
+    """https://HOST[:PORT] of the dashboard for browsers; register URL/ui/sign-in as redirect URI. Required."""
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    """Scopes to request from the issuer; some issuers need an additional one for groups.
+
+    Default: openid, profile, email."""
+    ca_file: Path | None = None
+    """PEM file with the CA of the issuer's certificate. Default: the CAs of the system."""
+    username_claim: str = "sub"
+    """Claim with the user name; `email` is accepted only if the issuer has verified it. Default: sub."""
+    username_prefix: str | None = None
+    """Prefix of user names; "-" for none. Default: the issuer's URL and "#", but no prefix for the claim `email`."""
+    groups_claim: str = ""
+    """Claim that contains the user's groups. Default: users have no groups."""
+    groups_prefix: str = ""
+    """Prefix of groups. Default: none."""
+    required_claims: dict[str, str] = Field(default_factory=dict)
+    """Claims that an ID token must contain, with their values."""
+    signing_algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = ("RS256",)
+    """Signing algorithms that are accepted for ID tokens. Default: RS256."""
+    session_duration: Annotated[Duration, AfterValidator(_session)] = 3600.0
+    """Duration of a session, from 1m to 8h; a change of groups takes effect at the next sign-in. Default: 1h."""
+
+    def client(self) -> OidcClient:
+        """Return the OpenID Connect client that these settings describe."""
+        prefix = self.username_prefix
+        if prefix is None:
+            prefix = "" if self.username_claim == "email" else f"{self.issuer_url}#"
+        return OidcClient(
+            issuer=self.issuer_url,
+            client_id=self.client_id,
+            url=self.url,
+            session_seconds=self.session_duration,
+            scopes=tuple(dict.fromkeys(("openid", *self.scopes))),
+            client_secret_file=self.client_secret_file,
+            ca_file=self.ca_file,
+            username_claim=self.username_claim,
+            username_prefix="" if prefix == "-" else prefix,
+            groups_claim=self.groups_claim,
+            groups_prefix=self.groups_prefix,
+            required_claims=tuple(self.required_claims.items()),
+            algorithms=self.signing_algorithms,
+        )
+
+
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
+
+
+class RequestHeaderSettings(Model):
+    """The proxy in front of the API and the dashboard whose user headers are trusted."""
+
+    client_ca_file: Path
+    """PEM file with the CA of the proxy's client certificate. Required."""
+    allowed_names: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Common names that the proxy's client certificate may have. Required."""
+    username_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1)] = ("X-Remote-User",)
+    """Headers that may contain the user name; the first one present is used. Default: X-Remote-User."""
+    group_headers: tuple[HeaderName, ...] = ("X-Remote-Group",)
+    """Headers that contain groups, one group per header. Default: X-Remote-Group."""
+
+
+_QUERIES: Final = {
+    "cpu": 'sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{container!=""}[5m]))',
+    "memory": 'sum by (namespace, pod) (container_memory_working_set_bytes{container!=""})',
+    "nvidia.com/gpu": "sum by (namespace, pod, exported_namespace, exported_pod) (DCGM_FI_DEV_GPU_UTIL) / 100",
+}
+
+
+class PrometheusSettings(Model):
+    """The Prometheus that has metrics of the pods."""
+
+    url: Annotated[str, AfterValidator(http_url)]
+    """URL of Prometheus, or of what has its API."""
+    token_file: Path | None = None
+    """File that contains only the bearer token to send. Default: none."""
+    ca_file: Path | None = None
+    """PEM file with the CA of its certificate. Default: those of the system."""
+    queries: Mapping[str, str] = {}
+    """PromQL by resource, in place of those for cpu, memory and nvidia.com/gpu: what each pod uses, in cores, bytes or
+    units, with the labels `namespace` and `pod`. Empty: the resource is not measured."""
+
+
+class UsageMetricsSettings(Model):
+    """Measurement of what workloads use of what they hold. Enabled if the object is present."""
+
+    prometheus: PrometheusSettings | None = None
+    """Read CPU, memory and GPUs from Prometheus."""
+    metrics_api: bool = False
+    """Read CPU and memory from the metrics API of the cluster (metrics.k8s.io), instead. Default: false."""
+    interval: Annotated[Duration, Field(ge=1, le=3600)] = UsageRules().interval
+    """Time between two readings; each stands for the time since the one before. Default: 1m."""
+    idle_after: Annotated[Duration, Field(gt=0)] | None = None
+    """Time without use after which a workload's history says that it is idle, as do notifications. Default: never."""
+    idle_below_percent: Annotated[float, Field(gt=0, le=100)] = 100 * UsageRules().idle_below
+    """Percentage of what it holds below which it does not use it. Default: 5."""
+    idle_resources: tuple[str, ...] = UsageRules().idle_resources
+    """Resources of which idleness is told. Default: nvidia.com/gpu."""
+
+    @model_validator(mode="after")
+    def _measures_what_it_tells(self) -> Self:
+        if (self.prometheus is None) is not self.metrics_api:
+            raise FieldFaultsError([("prometheus", "give either this, or metricsApi: true")])
+        read = OF_METRICS_API if self.metrics_api else self.rules().queries
+        for position, name in enumerate(self.idle_resources if self.idle_after is not None else ()):
+            if name not in read:
+                message = f"{name} is not measured; name one of {', '.join(read)}, or measure it by prometheus.queries"
+                raise FieldFaultsError([(f"idleResources[{position}]", message)])
+        return self
+
+    def rules(self) -> UsageRules:
+        """Return the controller's rules."""
+        source = self.prometheus
+        queries = {} if source is None else {**_QUERIES, **source.queries}
+        return UsageRules(
+            url=None if source is None else source.url,
+            queries={name: query for name, query in queries.items() if query},
+            token_file=None if source is None else source.token_file,
+            ca_file=None if source is None else source.ca_file,
+            interval=self.interval,
+            idle_after=self.idle_after,
+            idle_below=self.idle_below_percent / 100,
+            idle_resources=self.idle_resources,
+        )
+
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 EXTERNAL_SERVICE: Final = "sluice-system/sluice-external"

@@ -6,15 +6,32 @@ Terminal and page show the same result, so it consists of formatted texts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.cli.demo.account import Phase
-from admission.cli.demo.units import name_of, shown
+from admission.cli.demo.plan import GPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.cli.demo.account import ObservedTeam, SceneAccount
+
+_NAMES: Final = {"cpu": "CPU", GPU: "GPU", "memory": "Memory"}
+
+
+def name_of(resource: str) -> str:
+    """Return the display name of a resource: `CPU` for `cpu`."""
+    return _NAMES.get(resource, resource)
+
+
+def plain(resource: str, amount: int) -> float:
+    """Return an amount in units of the resource: 1.5 for 1500 milli-CPU."""
+    return amount / 1000 if resource == "cpu" else float(amount)
+
+
+def shown(resource: str, amount: int) -> str:
+    """Return an amount as text, with at most one decimal."""
+    return f"{round(plain(resource, amount), 1):g}"
 
 
 @dataclass(frozen=True, slots=True)

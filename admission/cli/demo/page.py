@@ -18,7 +18,7 @@ import orjson
 from aiohttp import ClientConnectionResetError, web
 
 from admission.cli.demo.account import Phase
-from admission.cli.demo.units import name_of, plain
+from admission.cli.demo.closing import name_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from admission.cli.demo.account import Phase
-from admission.cli.demo.units import name_of, plain, shown
+from admission.cli.demo.closing import name_of, plain, shown
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -24,16 +24,14 @@ from admission.cli.serve.adoption import check_ownership, new_claim
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.clusters import Clusters, Reaching, kinds_of
-from admission.cli.serve.estimates import EstimatingProcess
-from admission.cli.serve.leader_report import LeaderReport
-from admission.cli.serve.leader_roles import Role
+from admission.cli.serve.leader_roles import LeaderReport, Role
 from admission.cli.serve.metrics import ReplicaMetrics
 from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
+from admission.cli.serve.simulating import EstimatingProcess, WhatIfProcesses
 from admission.cli.serve.startup import Startup
 from admission.cli.serve.webhook_check import WebhookCheck
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
-from admission.cli.serve.what_if import WhatIfProcesses
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import LeaderElector, Timing
