@@ -16,8 +16,6 @@ from admission.cluster.desired import WriteOutcome, reconcile
 from admission.cluster.errors import BadAnswer, Forbidden, NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
-from webhooks.not_queued_policies import NOT_QUEUED_POLICIES, not_queued_policies
-from webhooks.pod_policies import PODS_GATED, PODS_KEEP, pod_policies
 from webhooks.policies import (
     GATE_POLICIES,
     gate_policies,
@@ -27,8 +25,18 @@ from webhooks.policies import (
     managed_keep_policies,
     policy_groups,
 )
-from webhooks.policy_objects import MUTATING, VALIDATING
-from webhooks.scale_policies import scale_policies, scale_policy_names, scaled_versions
+from webhooks.validating_policies import (
+    MUTATING,
+    NOT_QUEUED_POLICIES,
+    PODS_GATED,
+    PODS_KEEP,
+    VALIDATING,
+    not_queued_policies,
+    pod_policies,
+    scale_policies,
+    scale_policy_names,
+    scaled_versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator

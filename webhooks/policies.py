@@ -46,7 +46,7 @@ from webhooks.expressions import (
     suspend_patches,
     touches_gated_fields,
 )
-from webhooks.policy_objects import MUTATING, VALIDATING, validation, with_binding
+from webhooks.validating_policies import MUTATING, VALIDATING, validation, with_binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -35,7 +35,7 @@ from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import ContextChanged, DelayEnded, Recheck
 from admission.controller.state.leader_state import Batch
 from admission.controller.state.policy import ControllerPolicy
-from admission.controller.state.timer import Timer
+from admission.controller.state.repeating import Timer
 from admission.engine import BudgetsSpent, Engine
 from admission.engine.events import ClustersLost
 from admission.model import sentences

@@ -10,7 +10,7 @@ from api_client import on_both_databases
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, NOW_TEXT, record
 
-from admission.api.documents.workload_documents import conditions as conditions_of
+from admission.api.documents.presentation import conditions as conditions_of
 from admission.store.records import LastEviction, State
 from tests.executed_statements import executed
 

@@ -14,7 +14,7 @@ from command_runner import TOKEN, Sluice
 from displayed_objects import POD_SETS, create_queues, create_workloads
 
 from admission.api.application import create_app, listening
-from admission.api.documents.printer_columns import definitions
+from admission.api.documents.representation import definitions
 from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
 from admission.cli.output.tables import TextTable, age

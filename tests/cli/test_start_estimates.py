@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from admission.api.documents.printer_columns import table
+from admission.api.documents.representation import table
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import StartEstimate
 from admission.engine import Explanation

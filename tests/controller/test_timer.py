@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from admission.controller.state.timer import Timer
+from admission.controller.state.repeating import Timer
 from admission.serving.runtime import new_loop
 
 

@@ -15,9 +15,9 @@ from admission.sandbox.apiserver.selectors import requirements_of
 from webhooks.expressions import is_not_updated_by
 from webhooks.gate_reconciler import GateReconciler
 from webhooks.policies import gate_policies, policy_groups
-from webhooks.policy_objects import MUTATING, VALIDATING
 from webhooks.registration import Registration
 from webhooks.scope import Scope
+from webhooks.validating_policies import MUTATING, VALIDATING
 
 GROUPS = "sluice.dev/submitter-groups"
 

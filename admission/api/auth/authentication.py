@@ -6,7 +6,7 @@ import hmac
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
@@ -17,7 +17,7 @@ from admission.serving.connections import trust
 from admission.store.audit_log import Author
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from admission.api.auth.delegation import Delegation
     from admission.api.auth.front_proxy import FrontProxy
@@ -198,3 +198,24 @@ def route_pattern(request: web.Request) -> str:
     """Return the pattern of the matched route (`.../clusterqueues/{name}`); empty if none matches."""
     resource = request.match_info.route.resource
     return "" if resource is None else resource.canonical
+
+
+AUTHENTICATED: Final = "system:authenticated"
+"""Group of all authenticated users; API servers add it, and so does Sluice for users of its own authentication."""
+_SYSTEM: Final = "system:"
+_LONGEST_NAME: Final = 512
+_MOST_GROUPS: Final = 1000
+
+
+def external_user(name: str, groups: Iterable[str], auth_method: AuthMethod, *, source: str) -> Identity:
+    """Return an external user with the groups that may come from outside. Raises Forbidden for an unacceptable name.
+
+    `system:` users are refused and `system:` groups dropped: an issuer or proxy that assigns names freely must not be
+    able to grant the rights of `system:masters`.
+    """
+    if not name or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise Forbidden(f"you may not sign in here: a user name has 1 to {_LONGEST_NAME} printable characters")
+    if name.startswith(_SYSTEM):
+        raise Forbidden(f"you may not sign in here: user names that begin with {_SYSTEM} are reserved for the cluster")
+    found = [group for group in groups if group and group.isprintable() and not group.startswith(_SYSTEM)]
+    return Identity(name, auth_method, groups=(*found[:_MOST_GROUPS], AUTHENTICATED), source=source)

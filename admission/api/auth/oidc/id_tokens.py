@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jwt
 
-from admission.api.auth.authentication import AuthMethod
-from admission.api.auth.external_users import external_user
+from admission.api.auth.authentication import AuthMethod, external_user
 from admission.api.errors import Forbidden
 
 if TYPE_CHECKING:
