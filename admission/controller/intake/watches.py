@@ -340,7 +340,7 @@ _REFILL: Final = 1.0
 
 
 class DeviceWatches:
-    """Informers of what ResourceClaims request: DeviceClasses, ResourceSlices, templates, claims of `resource.k8s.io/v1`.
+    """Informers of what ResourceClaims request: DeviceClasses, slices, templates and claims of `resource.k8s.io/v1`.
 
     They run only if a DeviceClass has a quota. While one of them fails, workloads that depend on it wait, and no
     others. `put` passes on what has changed, `sleep` waits for a retry.
