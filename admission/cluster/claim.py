@@ -89,17 +89,19 @@ async def cluster_identities(client: Client) -> tuple[str, ...]:
 
     The second one is for a Sluice that may not read namespaces; the Lease is created if there is no other identity.
     """
-    found = []
+    found, fault = [], None
     try:
         found.append(str((await client.get(f"/api/v1/namespaces/{NAMESPACE}"))["metadata"]["uid"]))
     except (Forbidden, NotFound) as error:
-        log.warning("the cluster is identified by the Lease %s/%s only: %s", NAMESPACE, NAME, error)
+        fault = error
     lease = await _read(client)
     if lease is None:
         if found:
             return tuple(found)
         with _explain_forbidden():
             lease = await client.create(_PATH, _body({}, {}))
+    if fault is not None:
+        log.warning("the cluster %s is identified by the Lease %s/%s only: %s", client.server, NAMESPACE, NAME, fault)
     return (*found, str(lease["metadata"]["uid"]))
 
 
@@ -140,12 +142,14 @@ class Claim:
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        is_local: bool = True,
     ) -> None:
         """Parameters: `database`: identity of the database. `location`: its location, for messages.
         `holder`: identity of this process, a different one for each start. `election`: Lease by which it is elected;
         empty: without election. `revision`: returns the newest revision that is known to be committed. `stored`: reads
         the last epoch and the newest revision from the database. `clock`: monotonic clock (s). `now`: Unix time (s),
-        only for `renewTime`.
+        only for `renewTime`. `is_local`: whether the database belongs to this cluster, and the
+        cluster has not only joined.
         """
         self.database = database
         self.election = election
@@ -157,6 +161,7 @@ class Claim:
         self._clock = clock
         self._now = now
         self._sleep = sleep
+        self._is_local = is_local
         self._lease: Object | None = None
         self._epoch = 0
         self._cluster = ""
@@ -181,7 +186,13 @@ class Claim:
             clock=self._clock,
             now=self._now,
             sleep=self._sleep,
+            is_local=False,
         )
+
+    @property
+    def _name(self) -> str:
+        where = "" if self._is_local else f" at {self._client.server}"
+        return f"the Lease {NAMESPACE}/{NAME}{where}"
 
     def holds(self) -> bool:
         """Whether it is certain that no process on another database holds the claim."""
@@ -263,7 +274,7 @@ class Claim:
                 raise
             except (ClusterError, TimeoutError) as error:
                 if not failed:
-                    log.warning("the Lease %s/%s was not renewed, trying again: %s", NAMESPACE, NAME, _why(error))
+                    log.warning("%s was not renewed, trying again: %s", self._name, _why(error))
                 failed = True
             else:
                 failed = False
@@ -277,7 +288,7 @@ class Claim:
             async with asyncio.timeout(RENEW_PERIOD):
                 await self._put(holder="")
         except (ClusterError, TimeoutError) as error:
-            log.warning("the Lease %s/%s was not released: %s", NAMESPACE, NAME, _why(error))
+            log.warning("%s was not released: %s", self._name, _why(error))
 
     async def _renew(self) -> None:
         try:
@@ -295,9 +306,9 @@ class Claim:
             if self._cluster in await cluster_identities(self._client):
                 return
             self._holds_until = float("-inf")
+            effect = f"; the database {self.location} belongs to the former one: start Sluice with another database"
             raise RefusedByCluster(
-                f"{self._client.server} is the API server of another cluster now; the database {self.location} belongs "
-                "to the former one: start Sluice with another database"
+                f"{self._client.server} is the API server of another cluster now{effect if self._is_local else ''}"
             ) from error
         if (found.database, found.holder) == (self.database, self._holder):
             return

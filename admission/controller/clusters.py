@@ -144,8 +144,7 @@ class RemoteCluster:
                 try:
                     await self._join(epoch)
                 except Exception as error:  # noqa: BLE001  whatever a cluster answers must not end the others
-                    self._fault = _text(error)
-                    log.warning("cluster %s: %s", self.name, self._fault)
+                    self._fault = _text(error)  # `_watch_state` logs it
                     if asyncio.get_running_loop().time() - began > LONGEST_PAUSE:
                         self._pause = FIRST_PAUSE
                     self._close()
@@ -251,6 +250,10 @@ class RemoteCluster:
                 f"{expected}. If the former one is gone for good, set spec.uid to the new one; what ran there is then "
                 "regarded as gone"
             )
+        if self._noted.identity not in found and (
+            other := await self._store.joined_clusters.known_as(found[0], besides=self.name)
+        ):
+            raise RefusedByCluster(f"it has joined already, as {other}: delete one of the two")
         if not expected and (survey := self._connection.would_stop) is not None and (effect := await survey()):
             raise RefusedByCluster(
                 f"it is new to the database, which would {effect}; set spec.uid to {found[0]} if that is intended"
@@ -330,16 +333,21 @@ class RemoteCluster:
 
     async def _watch_state(self) -> NoReturn:
         """Open and close the site, and write the state, whenever it changes."""
+        said: object = None
         while True:
             state, why = self._look()
             noted = self._noted
             if (noted.state, noted.message) != (state, why):
                 since = noted.since if noted.state == state else self._store.now()
-                log.info("cluster %s: %s%s", self.name, state, f": {why}" if why else "")
+                is_new, said = said != (state, why), (state, why)
+                if is_new:
+                    level = logging.WARNING if self._fault else logging.INFO
+                    log.log(level, "cluster %s: %s%s", self.name, state, f": {why}" if why else "")
                 try:
                     await self._note(state=state, since=since, message=why)
                 except (RefusedByCluster, StoreError) as error:
-                    log.warning("the state of the cluster %s is not written: %s", self.name, error)
+                    if is_new:
+                        log.warning("the state of the cluster %s is not written: %s", self.name, error)
             self._close()
             await asyncio.sleep(INTERVAL)
 

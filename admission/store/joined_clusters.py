@@ -47,6 +47,12 @@ class JoinedClusters:
         async with self._database.read() as connection:
             return {row.name: JoinedCluster(*row) for row in await connection.execute(statement)}
 
+    async def known_as(self, identity: str, *, besides: str) -> str:
+        """Return the other name than `besides` under which a cluster is known; empty: it is known under none."""
+        async with self._database.read() as connection:
+            own = await connection.scalar(select(head.c.cluster))
+            return await _known_as(connection, identity, besides=besides, own=own)
+
     async def note(self, cluster: JoinedCluster, *, epoch: int) -> str:
         """Write a cluster, unless it is known under another name: return that name, else an empty string.
 
@@ -55,13 +61,8 @@ class JoinedClusters:
         """
         async with self._database.write() as connection:
             own = await _lock(connection, epoch)
-            if cluster.identity:
-                same = clusters.c.identity == cluster.identity, clusters.c.name != cluster.name
-                other = (
-                    LOCAL if own == cluster.identity else await connection.scalar(select(clusters.c.name).where(*same))
-                )
-                if other is not None:
-                    return str(other)
+            if other := await _known_as(connection, cluster.identity, besides=cluster.name, own=own):
+                return other
             await connection.execute(delete(clusters).where(clusters.c.name == cluster.name))
             await connection.execute(clusters.insert(), cluster._asdict())
         return ""
@@ -71,6 +72,16 @@ class JoinedClusters:
         async with self._database.write() as connection:
             await _lock(connection, epoch)
             await connection.execute(delete(clusters).where(clusters.c.name.not_in(list(names))))
+
+
+async def _known_as(connection: AsyncConnection, identity: str, *, besides: str, own: str | None) -> str:
+    """Return the name of a cluster; empty: it has none but `besides`. `own`: identity of the database's own cluster."""
+    if not identity:
+        return ""
+    if identity == own:
+        return LOCAL
+    same = clusters.c.identity == identity, clusters.c.name != besides
+    return str(await connection.scalar(select(clusters.c.name).where(*same)) or "")
 
 
 async def _lock(connection: AsyncConnection, epoch: int) -> str | None:

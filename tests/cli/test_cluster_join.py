@@ -167,6 +167,9 @@ async def test_what_is_wrong_is_said_before_anything_is_changed(world, tmp_path)
         return done.stderr
 
     assert "is the cluster in which Sluice runs" in await refusal("join", "local", *there, config)
+    assert "'B_x' is no name" in await refusal("join", "B_x", *there, config)
+    assert "a Sluice, " in await refusal("join", "b", f"--kubeconfig={tmp_path / 'kubeconfig'}", there[1], config)
+    assert "cannot gate all kinds (--config) that it serves: " in await refusal("join", "b", *there)
     broken = tmp_path / "broken.yaml"
     broken.write_text("{")
     assert "is not YAML" in await refusal("join", "b", f"--kubeconfig={broken}", there[1], config)
@@ -177,9 +180,23 @@ async def test_what_is_wrong_is_said_before_anything_is_changed(world, tmp_path)
     b.add_user(User("weak", "9", ("system:authenticated",)))
     b.write_kubeconfig(tmp_path / "weak.yaml", "weak")
     weak = await refusal("join", "b", f"--kubeconfig={tmp_path / 'weak.yaml'}", there[1], config)
-    assert "kube-system" in weak or "create clusterroles" in weak
+    assert f"the user of {tmp_path / 'weak.yaml'} may not even read" in weak
+    assert "Sluice lacks" not in weak
     assert "--directory" in await refusal("join", "b", there[0], config)
     assert "no kubeconfig" in await refusal("leave", "b", f"--kubeconfig={tmp_path / 'none.yaml'}", there[1])
+    named = tmp_path / "named.yaml"
+    specs = {"Cluster": ("b", {"kubeconfig": "b.yaml"}), "ResourceFlavor": ("f", {"clusters": ["b"]})}
+    objects = [
+        {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        for kind, (name, spec) in specs.items()
+    ]
+    named.write_text(yaml.safe_dump_all(objects))
+    assert (await sluice("apply", f"--filename={named}")).exit_code == 0
+    assert "b has never joined" in await refusal("leave", "b", *there)
+    assert "ResourceFlavor f names b" in await refusal("leave", "b", there[1], "--wait")
+    assert (await sluice("get", "clusters", "b", "-o", "jsonpath={.spec.state}")).stdout == "Active"
+    assert list((tmp_path / "credentials").iterdir()) == []
+    assert (await sluice("delete", "-f", str(named))).exit_code == 0
 
     account = {"metadata": {"name": "sluice"}}
     await b.local("admin").create("namespaces", "", {"metadata": {"name": "sluice-system"}})

@@ -16,7 +16,8 @@ from admission.cli.serve.adoption import survey
 from admission.cli.serve.webhook_service import excluded_namespaces, gate_scope
 from admission.cluster.claim import cluster_identities
 from admission.cluster.client import Client
-from admission.cluster.errors import BadKubeconfig
+from admission.cluster.credentials import load_kubeconfig
+from admission.cluster.errors import BadKubeconfig, RefusedByCluster
 from admission.cluster.identity import whoami
 from admission.controller.clusters import Connection
 from admission.controller.intake.served import served_versions
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from admission.cli.configuration.settings import Settings
     from admission.cluster.claim import Claim
+    from admission.cluster.credential_loaders import Configuration
     from admission.controller.clusters import Join
     from admission.kinds import Kinds
     from admission.model.clusters import ClusterSpec, ClusterWebhook
@@ -109,7 +111,14 @@ class Clusters:
                 )
 
             return Client(refuse)
-        return Client.from_kubeconfig(str(directory / file), cluster.spec.context or None)
+        path, context = directory / file, cluster.spec.context or None
+
+        async def load() -> Configuration:
+            if not path.exists():
+                raise BadKubeconfig(f"there is no file {file} in the directory of credentials (--cluster-credentials)")
+            return await load_kubeconfig(str(path), context)
+
+        return Client(load)
 
     async def check(self, cluster: Cluster) -> list[str]:
         """Return what keeps a cluster from joining; it is connected to and asked for the rights that Sluice has there.
@@ -118,11 +127,15 @@ class Clusters:
         """
         try:
             async with asyncio.timeout(CHECK_SECONDS), self.client(cluster) as client:
-                identities = await cluster_identities(client)
+                missing = await self._missing(client)
+                try:
+                    identities = await cluster_identities(client)
+                except RefusedByCluster:  # the rights that it takes are among those that are missing
+                    return missing
                 faults = []
                 if cluster.spec.uid and cluster.spec.uid not in identities:
                     faults.append(f"spec.uid: the namespace kube-system of this cluster has the uid {identities[0]}")
-                return faults + await self._missing(client)
+                return faults + missing
         except TimeoutError:
             return [f"spec.kubeconfig: no answer within {CHECK_SECONDS:g} s; it joins when there is one"]
         except BadKubeconfig as error:
@@ -159,7 +172,7 @@ class Clusters:
                 resource = f"{right.resource}.{right.group}" if right.group else right.resource
                 where = "/".join(filter(None, (right.namespace, right.name)))
                 found.append(f"Sluice may not {', '.join(verbs)} {resource}{f' {where}' if where else ''} there")
-        return [f"{'; '.join(found)}: apply deploy/rbac/sluice.yaml in that cluster"] if found else []
+        return [*found, "apply deploy/rbac/sluice.yaml in that cluster"] if found else []
 
     async def _gate(self, cluster: Cluster, client: Client, kinds: Kinds, leads: Callable[[], bool]) -> None:
         """Register the gate of a cluster, and keep it registered until cancelled. Raises SluiceError."""

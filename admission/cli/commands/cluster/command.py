@@ -17,6 +17,7 @@ from admission.cli.arguments.groups import CommandGroup
 from admission.cli.commands.cluster.credentials import SECRET, InDirectory, InSecret
 from admission.cli.commands.cluster.there import NAMESPACE
 from admission.cli.configuration.local_file import LocalFile
+from admission.model.names import is_dns_subdomain, is_label_value
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
@@ -118,14 +119,18 @@ def _hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_hub
 
 
-def _not_local(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+def _checked_name(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     del ctx
     if value == LOCAL:
         raise click.BadParameter(f"{LOCAL} is the cluster in which Sluice runs", param=parameter)
+    if not (is_dns_subdomain(value) and is_label_value(value)):  # it names an object, and is the value of a label there
+        raise click.BadParameter(
+            f'{value!r} is no name: use lower-case letters, digits, "-" and ".", at most 63 characters', param=parameter
+        )
     return value
 
 
-_name = click.argument("name", callback=_not_local)
+_name = click.argument("name", callback=_checked_name)
 _namespace = click.option(
     "-n", "--namespace", default=NAMESPACE, show_default=True, metavar="NAME", help="Namespace of Sluice there."
 )

@@ -11,16 +11,18 @@ import yaml
 
 from admission.cli.commands.cluster import there
 from admission.cli.commands.cluster.there import GateDeployment
+from admission.cli.commands.uninstall import is_running
 from admission.cli.configuration.integrations import IntegrationsSettings, parse_integrations, read_integrations
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
 from admission.client.errors import NotFound as NoSuchCluster
 from admission.cluster.claim import cluster_identities
 from admission.cluster.client import Client
-from admission.cluster.errors import Forbidden, NotFound
+from admission.cluster.errors import Forbidden, NotFound, RefusedByCluster
 from admission.cluster.kubeconfig import cluster_entry
 from admission.controller.intake.served import served_versions
 from admission.model.manifests import API_VERSION, parse_documents
+from admission.model.names import listed
 from webhooks.policies import has_policies
 from webhooks.switch import gate_objects
 
@@ -66,9 +68,9 @@ class Joining:
             integrations, accepts_kueue_labels = await self._integrations()
             kinds = integrations.registry()
             gate = None
-            if await self._needs_webhook(client, kinds):
+            if why := await self._needs_webhook(client, kinds):
                 given = integrations.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-                gate = GateDeployment(await self._image(), given, accepts_kueue_labels)
+                gate = GateDeployment(await self._image(why), given, accepts_kueue_labels)
             objects = there.manifests(
                 self.name, self.namespace, kinds, gate, dispatches=self.dispatch, copies_along=self.copy_along
             )
@@ -94,7 +96,13 @@ class Joining:
 
     async def _check_names(self, client: Client) -> Document | None:
         """Return the Cluster of this name, if there is one. Raises CommandError if it is that of another cluster."""
-        identity, *_ = await cluster_identities(client)
+        try:
+            identity, *_ = await cluster_identities(client)
+        except RefusedByCluster:
+            raise CommandError(
+                f"the user of {self.kubeconfig} may not even read how the cluster is identified, by its namespace "
+                "kube-system; nothing was changed. An admin (ClusterRole cluster-admin) may"
+            ) from None
         if self.hub.cluster is not None and identity in await cluster_identities(self.hub.cluster):
             raise CommandError(f"{self.kubeconfig} is for the cluster in which Sluice runs, which is local")
         found = None
@@ -110,6 +118,12 @@ class Joining:
                     )
             elif known == identity:
                 raise CommandError(f"this cluster has joined already, as {name}")
+        has_joined = found is not None and (found.get("status") or {}).get("uid") == identity
+        if not has_joined and (other := await is_running(client)):
+            raise CommandError(
+                f"a Sluice, {other}, decides for the cluster of {self.kubeconfig} already: it runs in it, or that has "
+                "joined it; nothing was changed. Let it leave there first (sluice uninstall, sluice cluster leave)"
+            )
         return found
 
     async def _check(self, client: Client, objects: list[Object]) -> None:
@@ -141,14 +155,14 @@ class Joining:
         text = (found.get("data") or {}).get("config.yaml", "")
         return parse_integrations(text, source="the hub's ConfigMap sluice"), _accepts_kueue_labels(text)
 
-    async def _image(self) -> str:
+    async def _image(self, why: str) -> str:
         if self.image:
             return self.image
         found = await self._of_hub(f"/apis/apps/v1/namespaces/{self.hub.namespace}/deployments/{there.SERVICE}")
         try:
             return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
         except (KeyError, IndexError):
-            raise CommandError("Jobs are gated there by a webhook: name its image with --image") from None
+            raise CommandError(f"a webhook is needed there, as {why}: name its image with --image") from None
 
     async def _of_hub(self, path: str) -> Object:
         """Return an object of the hub's cluster; empty if there is none, or the cluster is not known."""
@@ -159,10 +173,13 @@ class Joining:
         except (Forbidden, NotFound):
             return {}
 
-    async def _needs_webhook(self, client: Client, kinds: Kinds) -> bool:
-        """Whether a webhook gates Jobs there. Raises CommandError if policies are asked for, and there are none."""
+    async def _needs_webhook(self, client: Client, kinds: Kinds) -> str:
+        """Return why a webhook gates Jobs there, to follow `as`; empty: admission policies do.
+
+        Raises CommandError if policies are asked for, and there are none.
+        """
         if self.gate == "webhook":
-            return True
+            return "--gate asks for it"
         resources = (await client.get("/apis/admissionregistration.k8s.io/v1"))["resources"]
         if not any(each["name"] == _POLICIES for each in resources):
             if self.gate == "policies":
@@ -170,12 +187,13 @@ class Joining:
                     "this API server has no MutatingAdmissionPolicy, which is part of Kubernetes from 1.36 on: use "
                     "--gate webhook"
                 )
-            return True
+            return "this API server has no MutatingAdmissionPolicy, which is part of Kubernetes from 1.36 on"
         if self.gate == "policies":
-            return False
+            return ""
         without = [kind for kind in kinds.gated if not has_policies(kind)]
-        built_in = [kind for kind in without if not kind.is_custom]
-        return bool(built_in or await served_versions(client, without))
+        served = await served_versions(client, [kind for kind in without if kind.is_custom])
+        names = sorted({kind.kind for kind in without if not kind.is_custom or kind in served})
+        return f"admission policies cannot gate all kinds (--config) that it serves: {listed(names)}" if names else ""
 
     def _cluster(self, before: Document | None, gate: GateDeployment | None) -> Document:
         spec: dict[str, Any] = {} if before is None else {**before["spec"]}

@@ -21,6 +21,7 @@ from admission.cli.output.printing import print_line
 from admission.client.errors import Conflict, NotFound
 from admission.cluster.claim import LEASE_DURATION, cluster_identities
 from admission.cluster.client import Client
+from admission.model.names import listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +75,11 @@ class Leaving:
         if known and known not in await cluster_identities(client):
             raise CommandError(f"{self.kubeconfig} is for another cluster than {self.name}; nothing was changed")
         made = await self._made(client)
+        if found is not None and not known and not made:
+            raise CommandError(
+                f"{self.name} has never joined, and the cluster of {self.kubeconfig} has nothing that sluice cluster "
+                f"join {self.name} made; nothing was changed. Without --kubeconfig only the Cluster is deleted"
+            )
         if found is None and not made:
             raise CommandError(
                 f"the cluster of {self.kubeconfig} has nothing that sluice cluster join {self.name} made"
@@ -104,6 +110,16 @@ class Leaving:
         if found is None:
             return
         clusters = self.hub.sluice.documents("clusters")
+        flavors = [
+            each["metadata"]["name"]
+            async for each in self.hub.sluice.documents("resourceflavors").list()
+            if self.name in ((each.get("spec") or {}).get("clusters") or ())
+        ]
+        if flavors:
+            raise CommandError(
+                f"spec.clusters of ResourceFlavor {listed(flavors)} names {self.name}: take it out there, or delete "
+                "what is only there; nothing was changed"
+            )
         if found["spec"].get("state", "Active") == "Active":
             await clusters.patch(self.name, {"spec": {"state": "Draining"}})
             print_line(f"cluster/{self.name} is draining: nothing more is started there")
