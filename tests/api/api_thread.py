@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from api_client import TOKEN
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
+from queue_objects import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
 from workload_records import NOW, commit, record
 
 from admission.api.application import create_app, listening

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from api_client import PREFIX, TOKEN, Client
-from queue_manifests import cluster_queue, flavor, local_queue
+from queue_objects import cluster_queue, flavor, local_queue
 from workload_records import NOW, commit, record
 
 from admission.api.application import create_app, listening

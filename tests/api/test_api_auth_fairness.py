@@ -12,7 +12,7 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from queue_manifests import cluster_queue, local_queue
+from queue_objects import cluster_queue, local_queue
 
 from admission.api.application import create_app, listening
 from admission.api.auth import delegation

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from queue_manifests import flavor
+from queue_objects import flavor
 
 from admission.api.http import database_timeout
 

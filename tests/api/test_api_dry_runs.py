@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from api_client import Client, on_both_databases
 from one_queue import DRY, job, one_queue, submitted
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
+from queue_objects import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
 from workload_records import NOW
 
 from admission.store.records import State

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
-from queue_manifests import cluster_queue, flavor, local_queue
+from queue_objects import cluster_queue, flavor, local_queue
 from workload_records import NOW, record
 
 from admission.api.resources.explaining_engine import NoController

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from api_client import TOKEN, on_both_databases, serving
-from queue_manifests import (
+from queue_objects import (
     admission_check,
     budget,
     cluster_queue,

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from api_and_cluster import PREFIX, RBAC, serving_with_cluster
 from api_client import Events
-from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
+from queue_objects import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import MAIN, NOW, record
 
 from admission.api.resources.explaining_engine import NoController

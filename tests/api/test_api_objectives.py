@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from one_queue import job, one_queue, submitted
-from queue_manifests import cluster_queue
+from queue_objects import cluster_queue
 from workload_records import NOW
 
 from admission.store.records import State

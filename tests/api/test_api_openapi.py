@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from api_client import PREFIX, TOKEN
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, manifest, priority_class
+from queue_objects import admission_check, cluster_queue, cohort, flavor, local_queue, manifest, priority_class
 from workload_records import NOW, NOW_TEXT, record
 
 from admission.api.application import create_app

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from api_client import TOKEN, on_both_databases
-from queue_manifests import cluster_queue, cohort, manifest
+from queue_objects import cluster_queue, cohort, manifest
 
 STRICT = {"fieldValidation": "Strict"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from api_client import on_both_databases
-from queue_manifests import (
+from queue_objects import (
     admission_check,
     cluster_queue,
     cohort,

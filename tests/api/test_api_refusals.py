@@ -10,7 +10,7 @@ import time
 
 import pytest
 from api_client import on_both_databases
-from queue_manifests import cluster_queue, cohort
+from queue_objects import cluster_queue, cohort
 from workload_records import record
 from yarl import URL
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from queue_manifests import cluster_queue, local_queue
+from queue_objects import cluster_queue, local_queue
 
 from admission.model.manifests import parse_manifest
 from admission.model.topology import DomainCount, TopologyAssignment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from api_and_cluster import RBAC, serving_with_cluster
-from queue_manifests import cluster_queue, flavor, local_queue, reservation
+from queue_objects import cluster_queue, flavor, local_queue, reservation
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from api_client import PREFIX, Client, on_both_databases
 from one_queue import DRY, MERGE, job, one_queue, serving, submitted
-from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
+from queue_objects import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import NOW, NOW_TEXT, commit
 
 from admission.api.documents.workload_names import workload_name

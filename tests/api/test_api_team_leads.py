@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from api_and_cluster import ADMIN_TOKEN, RBAC, serving_with_cluster
-from queue_manifests import cluster_queue, flavor, local_queue
+from queue_objects import cluster_queue, flavor, local_queue, priority_class
 from workload_records import NOW, record
 
 from admission.model.manifests import parse_manifest
@@ -27,7 +27,7 @@ async def server(store, tmp_path, clock):
         cluster_queue("one"),
         *(local_queue(name, "team-a", "one") for name in ("main", "fast")),
         local_queue("main", "team-b", "one"),
-        {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100},
+        priority_class("high", 100),
     ):
         await store.queues.create(parse_manifest(document), author=Author("ada"))
     line = [("a-first", "team-a"), ("b-first", "team-b"), ("a-last", "team-a")]

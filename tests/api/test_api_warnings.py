@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from api_client import PREFIX, Client
 from one_queue import DRY, MERGE, job, one_queue, submitted
-from queue_manifests import cluster_queue, local_queue
+from queue_objects import cluster_queue, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

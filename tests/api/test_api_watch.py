@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 from api_client import Events, on_both_databases, revision_of, serving
-from queue_manifests import cluster_queue, cohort, flavor, local_queue
+from queue_objects import cluster_queue, cohort, flavor, local_queue
 from workload_records import record
 
 from admission.api.watch import broadcast, changes, shared_watch, watch_request

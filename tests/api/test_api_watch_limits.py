@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
 from api_client import PREFIX, TOKEN
-from queue_manifests import cohort
+from queue_objects import cohort
 
 from admission.api.watch import broadcast, watch_request
 from admission.model.manifests import parse_manifest

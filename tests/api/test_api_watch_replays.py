@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from api_client import Client, on_both_databases, serving
-from queue_manifests import cluster_queue, cohort, flavor, local_queue
+from queue_objects import cluster_queue, cohort, flavor, local_queue
 from sqlalchemy import Engine, event
 
 from admission.api.watch import changes

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from queue_manifests import cohort
+from queue_objects import cohort
 
 from admission.api.documents.representation import Representation
 from admission.api.documents.selection import QueueSelection

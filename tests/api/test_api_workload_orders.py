@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from api_client import on_both_databases
-from queue_manifests import cluster_queue, local_queue
+from queue_objects import cluster_queue, local_queue
 from workload_records import NOW, record
 
 from admission.store.records import Changes, CheckRecord, State

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from api_client import on_both_databases, serving
-from queue_manifests import cluster_queue, local_queue
+from queue_objects import cluster_queue, local_queue
 from workload_records import ADMISSION, NOW, record
 
 from admission.model.manifests import parse_manifest

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from api_client import on_both_databases
-from queue_manifests import cluster_queue, cohort, flavor, local_queue
+from queue_objects import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, NOW_TEXT, record
 
 from admission.api.documents.presentation import conditions as conditions_of

@@ -14,13 +14,12 @@ from sqlalchemy import text
 
 from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
-from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, in_each_database
+from tests.queue_objects import create_objects, local_queue, manifest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,19 +89,8 @@ async def _serving(store: Store) -> AsyncIterator[tuple[str, aiohttp.ClientSessi
 
 
 async def _fill(store: Store) -> None:
-    for manifest in (
-        {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "cq"}},
-        *(
-            {
-                "apiVersion": "sluice.dev/v1",
-                "kind": "LocalQueue",
-                "metadata": {"name": f"lq-{number % 50}", "namespace": f"ns-{number}"},
-                "spec": {"clusterQueue": "cq"},
-            }
-            for number in range(_NAMESPACES)
-        ),
-    ):
-        await store.queues.create(parse_manifest(manifest), author=Author("benchmark"))
+    queues = (local_queue(f"lq-{number % 50}", f"ns-{number}") for number in range(_NAMESPACES))
+    await create_objects(store, manifest("ClusterQueue", "cq"), *queues)
     epoch = await store.lead("benchmark")
     for start in range(0, _WORKLOADS, _AT_ONCE):
         records = [_record(number) for number in range(start, start + _AT_ONCE)]

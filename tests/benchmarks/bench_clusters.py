@@ -26,6 +26,7 @@ from admission.cluster.informer import Informer
 from admission.store.database.connection import Location, connect
 from tests.benchmarks.large_sandbox import GPU, QUEUE, large_sandbox, others, waiting_job
 from tests.benchmarks.measure import Figure, Watched, at_least, at_most, cpu_seconds, percentile, resident_mib
+from tests.queue_objects import cluster_queue, flavor, local_queue, manifest, resource_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +145,7 @@ class _Bench:
         """Let quota become free for more Jobs, and measure how long it takes until they are unsuspended."""
         count = (len(self.rates) + 1) * _OF_ROUND
         began, spent = time.perf_counter(), self.processor()
-        patch = {"spec": {"resourceGroups": [_waiting_group(count)]}}
+        patch = {"spec": {"resourceGroups": [resource_group(**_waiting_quotas(count))]}}
         await self.hub.patch(f"{_API}/clusterqueues/waiting", patch)
         while sum(len(jobs.done) for jobs in self.jobs.values()) < count:  # noqa: ASYNC110  watches update it
             await asyncio.sleep(0.01)
@@ -211,30 +212,17 @@ _DECIDED = text(f"SELECT name, admitted_at FROM workloads WHERE cluster_queue = 
 def _queues(clusters: int) -> Iterator[dict[str, Any]]:
     """Yield the clusters and queue objects."""
     for name in others(clusters):
-        yield _document("Cluster", name, {"kubeconfig": f"{name}.yaml"})
-        yield _document("ResourceFlavor", f"in-{name}", {"clusters": [name]})
-    yield _document("ResourceFlavor", "all", {})
-    yield from _queue("waiting", QUEUE, _waiting_group(0))
+        yield manifest("Cluster", name, spec={"kubeconfig": f"{name}.yaml"})
+        yield manifest("ResourceFlavor", f"in-{name}", spec={"clusters": [name]})
+    yield flavor("all")
+    yield cluster_queue("waiting", quotas=_waiting_quotas(0))
+    yield local_queue(QUEUE, target="waiting")
     if clusters > 1:
         room = 2 * sum(count for count, _ in _DISPATCHED) // clusters
-        flavors = [
-            {"name": f"in-{name}", "resources": [{"name": "cpu", "nominalQuota": room}]} for name in others(clusters)
-        ]
-        yield from _queue(_DISPATCH, _DISPATCH, {"coveredResources": ["cpu"], "flavors": flavors}, dispatch={})
+        yield cluster_queue(_DISPATCH, quotas={f"in-{name}": {"cpu": room} for name in others(clusters)}, dispatch={})
+        yield local_queue(_DISPATCH, target=_DISPATCH)
 
 
-def _waiting_group(cpus: int) -> dict[str, Any]:
+def _waiting_quotas(cpus: int) -> dict[str, dict[str, Any]]:
     """Return quota for Jobs of one CPU, and for GPUs as the nodes have them, which are counted for it."""
-    gpus = {"name": GPU, "nominalQuota": 0, "fromNodes": {"percent": 100}}
-    flavor = {"name": "all", "resources": [{"name": "cpu", "nominalQuota": cpus}, gpus]}
-    return {"coveredResources": ["cpu", GPU], "flavors": [flavor]}
-
-
-def _queue(name: str, local: str, group: dict[str, Any], **more: Any) -> Iterator[dict[str, Any]]:
-    yield _document("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": [group], **more})
-    yield _document("LocalQueue", local, {"clusterQueue": name})
-
-
-def _document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    namespace = {"namespace": "default"} if kind == "LocalQueue" else {}
-    return {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name, **namespace}, "spec": spec}
+    return {"all": {"cpu": cpus, GPU: {"nominalQuota": 0, "fromNodes": {"percent": 100}}}}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.benchmarks.measure import Figure, at_most, running
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from tests.benchmarks.measure import Running
@@ -95,12 +96,5 @@ def _job(name: str, *, claims: bool) -> dict[str, Any]:
 
 
 def _queues() -> list[dict[str, Any]]:
-    resources = [{"name": name, "nominalQuota": _COUNT} for name in ("cpu", _GPU)]
-    flavor = {"name": "default", "resources": resources}
-    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu", _GPU], "flavors": [flavor]}]}
-    found: list[dict[str, Any]] = [
-        {"kind": "ResourceFlavor", "metadata": {"name": "default"}},
-        {"kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": spec},
-        {"kind": "LocalQueue", "metadata": {"name": "all", "namespace": "default"}, "spec": {"clusterQueue": "all"}},
-    ]
-    return [{"apiVersion": "sluice.dev/v1", **each} for each in found]
+    quotas = {"default": dict.fromkeys(("cpu", _GPU), _COUNT)}
+    return [flavor(), cluster_queue("all", quotas=quotas), local_queue("all", target="all")]

@@ -9,7 +9,7 @@ import time
 import tracemalloc
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from admission.engine import (
     Engine,
@@ -22,6 +22,7 @@ from admission.engine import (
 )
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from tests.queue_objects import cluster_queue, flavor, local_queue, manifest, resource_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,18 +70,12 @@ def build(
     weights: tuple[str, ...] = ("1",),
 ) -> None:
     """Add these queue objects to the engine; `weights` are assigned to the ClusterQueues of a cohort in turn."""
-    observe(engine, "ResourceFlavor", "default", {})
+    observe(engine, flavor())
     engine.observe(NamespaceChanged("ns", {}), now=0.0)
     for cohort in range(max(cohorts, 1)):
         for number in range(queues):
-            quota = {"name": "cpu", "nominalQuota": nominal}
-            spec = {
-                "namespaceSelector": {},
-                "fairSharing": {"weight": weights[number % len(weights)]},
-                "resourceGroups": [
-                    {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
-                ],
-            }
+            quota: dict[str, object] = {"nominalQuota": nominal}
+            spec: dict[str, object] = {"fairSharing": {"weight": weights[number % len(weights)]}}
             if cohorts:
                 spec["cohortName"] = f"cohort-{cohort}"
                 if borrowing is not None:
@@ -88,14 +83,12 @@ def build(
             if preemption:
                 spec["preemption"] = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
             name = f"cq-{cohort}-{number}"
-            observe(engine, "ClusterQueue", name, spec)
-            observe(engine, "LocalQueue", name, {"clusterQueue": name}, namespace="ns")
+            observe(engine, cluster_queue(name, cpu=quota, **spec), local_queue(name, "ns", name))
 
 
-def observe(engine: Engine, kind: str, name: str, spec: dict[str, object], *, namespace: str = "") -> None:
-    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-    body = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
-    engine.observe(QueueObjectChanged(parse_manifest(body)), now=0.0)
+def observe(engine: Engine, *documents: dict[str, Any]) -> None:
+    for document in documents:
+        engine.observe(QueueObjectChanged(parse_manifest(document)), now=0.0)
 
 
 def workload(
@@ -295,9 +288,8 @@ def fair_cohort(queues: int, *, even: bool = True) -> None:
     """
     engine = Engine(Policy(fair_sharing=True))
     build(engine, 1, queues, nominal=1, preemption=even, weights=("1",) if even else ("1", "2", "0.5"))
-    lender = {"name": "cpu", "nominalQuota": queues}
-    flavors = [{"name": "default", "resources": [lender]}]
-    observe(engine, "Cohort", "cohort-0", {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]})
+    lender = resource_group(default={"cpu": queues})
+    observe(engine, manifest("Cohort", "cohort-0", spec={"resourceGroups": [lender]}))
     kinds = [pods(1000)] if even else [pods(1000), pods(3000), pods(2000)]
     for number in range(4 * queues):
         # The sizes of the workloads in one queue differ as well.

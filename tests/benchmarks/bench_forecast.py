@@ -42,6 +42,7 @@ from admission.store.errors import AlreadyExists
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, Skipped, at_most
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -338,16 +339,6 @@ def _request(pod: _Pod, resource: str) -> int:
 
 
 def _queue(name: str, quota: dict[str, int]) -> list[QueueObject]:
-    resources = [
-        {"name": resource, "nominalQuota": f"{amount}m" if resource == "cpu" else amount}
-        for resource, amount in quota.items()
-    ]
-    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
-    groups = [{"coveredResources": list(quota), "flavors": [{"name": "default", "resources": resources}]}]
-    queue = {
-        "kind": "ClusterQueue",
-        "metadata": {"name": name},
-        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
-    }
-    local = {"kind": "LocalQueue", "metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": name}}
-    return [parse_manifest({"apiVersion": "sluice.dev/v1", **one}) for one in (flavor, queue, local)]
+    amounts = {resource: f"{amount}m" if resource == "cpu" else amount for resource, amount in quota.items()}
+    queue = cluster_queue(name, quotas={"default": amounts})
+    return [parse_manifest(one) for one in (flavor(), queue, local_queue(name, "ns", name))]

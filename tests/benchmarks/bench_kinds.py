@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.cli.demo.stage import SLUICE_USER
 from tests.benchmarks.measure import Figure, resident_mib, running
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
 _COUNT = 400
 _SECONDS = 65.0
-_API = "sluice.dev/v1"
 _SETTINGS: dict[str, dict[str, Any]] = {
     "Jobs alone": {"integrations": {"frameworks": ["batch/job"]}},
     "all kinds": {},
@@ -63,11 +63,4 @@ def _job(name: str) -> dict[str, Any]:
 
 
 def _queues() -> list[dict[str, Any]]:
-    flavor = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": _COUNT}]}
-    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
-    found: list[dict[str, Any]] = [
-        {"kind": "ResourceFlavor", "metadata": {"name": "default"}},
-        {"kind": "ClusterQueue", "metadata": {"name": "all"}, "spec": spec},
-        {"kind": "LocalQueue", "metadata": {"name": "all", "namespace": "default"}, "spec": {"clusterQueue": "all"}},
-    ]
-    return [{"apiVersion": _API, **each} for each in found]
+    return [flavor(), cluster_queue("all", cpu=_COUNT), local_queue("all", target="all")]

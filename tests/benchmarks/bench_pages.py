@@ -13,21 +13,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from playwright.async_api import async_playwright
 
 from admission.api.application import create_app, listening
 from admission.api.registry import PREFIX
-from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.serving.runtime import tune, without_garbage
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most
+from tests.queue_objects import cluster_queue, cohort, create_objects, flavor, local_queue
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -150,8 +149,7 @@ async def _share(store: Store, epoch: int, prefix: str) -> float:
 
 
 async def _fill(store: Store) -> int:
-    for manifest in _manifests():
-        await store.queues.create(parse_manifest({"apiVersion": "sluice.dev/v1", **manifest}), author=Author("bench"))
+    await create_objects(store, *_manifests())
     epoch = await store.lead("benchmark", elected=True)
     for prefix, count, state in (("p", _PENDING, State.PENDING), ("r", _RUNNING, State.ADMITTED)):
         for start in range(0, count, 5_000):
@@ -160,27 +158,14 @@ async def _fill(store: Store) -> int:
     return epoch
 
 
-def _manifests() -> Iterator[dict[str, object]]:
-    yield {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
+def _manifests() -> Iterator[dict[str, Any]]:
+    yield flavor()
     for number in range(_COHORTS):
-        spec = {"parentName": "company"} if number else {}
-        yield {"kind": "Cohort", "metadata": {"name": f"division-{number}" if number else "company"}, "spec": spec}
-    resources = [{"name": "cpu", "nominalQuota": 10}, {"name": "nvidia.com/gpu", "nominalQuota": 4}]
-    groups = [
-        {
-            "coveredResources": [each["name"] for each in resources],
-            "flavors": [{"name": "default", "resources": resources}],
-        }
-    ]
+        yield cohort(f"division-{number}", "company") if number else cohort("company")
+    quotas = {"default": {"cpu": 10, "nvidia.com/gpu": 4}}
     for number in range(_QUEUES):
-        spec = {
-            "cohortName": f"division-{1 + number % (_COHORTS - 1)}",
-            "namespaceSelector": {},
-            "resourceGroups": groups,
-        }
-        yield {"kind": "ClusterQueue", "metadata": {"name": f"cq-{number}"}, "spec": spec}
-        metadata = {"name": "main", "namespace": f"ns-{number}"}
-        yield {"kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": f"cq-{number}"}}
+        yield cluster_queue(f"cq-{number}", quotas=quotas, cohortName=f"division-{1 + number % (_COHORTS - 1)}")
+        yield local_queue("main", f"ns-{number}", f"cq-{number}")
 
 
 def _record(name: str, number: int, state: State) -> WorkloadRecord:

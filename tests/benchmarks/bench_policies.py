@@ -34,6 +34,7 @@ from admission.model.manifests import parse_manifest
 from admission.model.workload import LOCAL, PodSet, Workload
 from tests.benchmarks.bench_burst import SPEED, plan, until
 from tests.benchmarks.measure import Figure, at_least, running
+from tests.queue_objects import cluster_queue, flavor, local_queue, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,7 @@ def policies(queues: list[str], namespaces: list[str]) -> Iterable[dict[str, Any
     """Yield the Budgets, UserLimits and Reservations, for these ClusterQueues and namespaces."""
 
     def document(kind: str, name: str, **spec: Any) -> dict[str, Any]:
-        return {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        return manifest(kind, name, spec=spec)
 
     hours = [{"name": "cpu", "hours": "100000000"}]
     month = {"every": "Month"}
@@ -77,29 +78,20 @@ def policies(queues: list[str], namespaces: list[str]) -> Iterable[dict[str, Any
 
 
 def _queue(number: int, *, calendar: bool) -> Iterable[dict[str, Any]]:
-    quota = {"name": "cpu", "nominalQuota": 1_000_000}
-    spec: dict[str, Any] = {
-        "cohortName": f"cohort-{number % 20}",
-        "namespaceSelector": {},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}],
-    }
+    spec: dict[str, Any] = {"cohortName": f"cohort-{number % 20}"}
     if calendar and number < _CALENDARS:
         amount = {"flavor": "default", "resource": "cpu", "nominalQuota": 2_000_000}
         rule = {"name": "weekend", "start": "2026-01-03T00:00", "end": "2026-01-05T00:00", "quotas": [amount],
                 "recurrence": "FREQ=WEEKLY;BYDAY=SA"}  # fmt: skip
         spec["calendar"] = {"entries": [rule]}
-    yield {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": f"cq-{number}"}, "spec": spec}
-    metadata = {"name": f"cq-{number}", "namespace": "ns"}
-    yield {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": metadata,
-           "spec": {"clusterQueue": f"cq-{number}"}}  # fmt: skip
+    yield cluster_queue(f"cq-{number}", cpu=1_000_000, **spec)
+    yield local_queue(f"cq-{number}", "ns", f"cq-{number}")
 
 
 def engine_with(*, defined: bool) -> Engine:
     """Return an engine with the queues, and with the policies if they are `defined`."""
     engine = Engine(Policy(policies=(Budgets(), Reservations(), UserLimits())))
-    documents: list[dict[str, Any]] = [
-        {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {}}
-    ]
+    documents = [flavor()]
     for number in range(_QUEUES):
         documents += _queue(number, calendar=defined)
     if defined:

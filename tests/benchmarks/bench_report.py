@@ -13,6 +13,7 @@ from admission.store.database.connection import Location, connect
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, in_each_database
+from tests.queue_objects import cluster_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,14 +84,8 @@ async def _measure(name: str, url: str) -> list[Figure]:
 
 
 def _queue(number: int) -> dict[str, object]:
-    resources = [{"name": "cpu", "nominalQuota": 50}, {"name": "memory", "nominalQuota": "1Ti"}]
-    flavors = [{"name": name, "resources": resources} for name in ("spot", "reserved")]
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ClusterQueue",
-        "metadata": {"name": f"cq-{number}"},
-        "spec": {"resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}]},
-    }
+    amounts = {"cpu": 50, "memory": "1Ti"}
+    return cluster_queue(f"cq-{number}", quotas={"spot": amounts, "reserved": amounts})
 
 
 def _bulk(count: int, seconds: int, last_hours: int, *, sqlite: bool) -> Iterator[str]:

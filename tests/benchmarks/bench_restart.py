@@ -28,6 +28,7 @@ from admission.store.records import Changes, Opened, State, Transition, Workload
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, cpu_seconds, peak_mib
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -175,21 +176,10 @@ def _records(jobs: list[dict[str, Any]]) -> Iterable[WorkloadRecord]:
 
 def _queues() -> Iterable[dict[str, Any]]:
     """Yield queues whose quota is used up by the running Jobs."""
-    yield {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
+    yield flavor()
     for number in range(_QUEUES):
-        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": _RUNNING // _QUEUES}]}
-        yield {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "ClusterQueue",
-            "metadata": {"name": f"cq-{number}"},
-            "spec": {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]},
-        }
-        yield {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "LocalQueue",
-            "metadata": {"name": f"lq-{number}", "namespace": "default"},
-            "spec": {"clusterQueue": f"cq-{number}"},
-        }
+        yield cluster_queue(f"cq-{number}", cpu=_RUNNING // _QUEUES)
+        yield local_queue(f"lq-{number}", target=f"cq-{number}")
 
 
 async def _ready(url: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.measure import Figure, children, cpu_seconds, resident_mib, running
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from tests.benchmarks.measure import Running
@@ -18,7 +19,6 @@ _SECONDS = 20.0
 _A_SECOND = 10
 _BACKLOG = 5_000
 _NODES = 10
-_API = "sluice.dev/v1"
 
 
 async def run() -> list[Figure]:
@@ -85,11 +85,6 @@ def _node(number: int) -> dict[str, Any]:
 
 
 def _queues() -> list[dict[str, Any]]:
-    documents: list[dict[str, Any]] = [{"kind": "ResourceFlavor", "metadata": {"name": "default"}}]
-    for name, quota in (("steady", 1000), ("waiting", 1)):
-        flavor = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": quota}]}
-        spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
-        documents.append({"kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec})
-        local_queue = {"name": name, "namespace": "default"}
-        documents.append({"kind": "LocalQueue", "metadata": local_queue, "spec": {"clusterQueue": name}})
-    return [{"apiVersion": _API, **document} for document in documents]
+    queues = (("steady", 1000), ("waiting", 1))
+    clustered = [cluster_queue(name, cpu=quota) for name, quota in queues]
+    return [flavor(), *clustered, *(local_queue(name, target=name) for name, _ in queues)]

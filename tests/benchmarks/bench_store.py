@@ -23,6 +23,7 @@ from admission.store.records import State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, Skipped
 from tests.postgresql_server import NoPostgreSQL, PostgreSQL, running_postgresql
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 _WORKLOADS = 40_000
 _AT_ONCE = 200
@@ -118,21 +119,9 @@ async def _measure_reads(name: str, url: str) -> Figure:
 def _state() -> LeaderState:
     state = LeaderState(Engine(), clock=time.time)
     state.observe(NamespaceChanged("ns", {}))
-    state.observe(
-        QueueObjectChanged(parse_manifest({"kind": "ResourceFlavor", "metadata": {"name": "default"}} | _API))
-    )
+    documents = [flavor()]
     for number in range(10):
-        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10_000}]}
-        spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
-        queue = {"kind": "ClusterQueue", "metadata": {"name": f"cq-{number}"}, "spec": spec}
-        local_queue = {
-            "kind": "LocalQueue",
-            "metadata": {"name": f"lq-{number}", "namespace": "ns"},
-            "spec": {"clusterQueue": f"cq-{number}"},
-        }
-        for document in (queue, local_queue):
-            state.observe(QueueObjectChanged(parse_manifest(document | _API)))
+        documents += [cluster_queue(f"cq-{number}", cpu=10_000), local_queue(f"lq-{number}", "ns", f"cq-{number}")]
+    for document in documents:
+        state.observe(QueueObjectChanged(parse_manifest(document)))
     return state
-
-
-_API = {"apiVersion": "sluice.dev/v1"}

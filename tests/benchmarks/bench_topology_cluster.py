@@ -29,6 +29,7 @@ from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.large_sandbox import GPU, large_sandbox, readiness
 from tests.benchmarks.measure import Figure, Watched, at_least, at_most, cpu_seconds, peak_mib, resident_mib
+from tests.queue_objects import cluster_queue, flavor, local_queue, manifest, topology
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -257,23 +258,12 @@ def _pod_of(job: dict[str, Any], index: int) -> dict[str, Any]:
 
 def _queues() -> Iterator[list[dict[str, Any]]]:
     """Yield the objects that need a topology, and those that need none."""
-    version = {"apiVersion": "sluice.dev/v1"}
-    levels = [{"nodeLabel": label} for label in ("block", "rack", HOSTNAME)]
     spec = {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}
-    yield [
-        {**version, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}},
-        {**version, "kind": "ResourceFlavor", "metadata": {"name": "gpu"}, "spec": spec},
-        *_queue("training", "gpu", ("cpu", GPU)),
-    ]
-    plain = {**version, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}
-    yield [plain, *_queue("plain", "plain", ("cpu",))]
+    placed = (topology("dc", "block", "rack", HOSTNAME), manifest("ResourceFlavor", "gpu", spec=spec))
+    yield [*placed, *_queue("training", "gpu", ("cpu", GPU))]
+    yield [flavor("plain"), *_queue("plain", "plain", ("cpu",))]
 
 
 def _queue(name: str, flavor: str, resources: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    version = {"apiVersion": "sluice.dev/v1"}
-    quotas = [{"name": resource, "nominalQuota": 10**7} for resource in resources]
-    groups = [{"coveredResources": list(resources), "flavors": [{"name": flavor, "resources": quotas}]}]
-    spec = {"namespaceSelector": {}, "resourceGroups": groups}
-    yield {**version, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
-    metadata = {"name": name, "namespace": "default"}
-    yield {**version, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": name}}
+    yield cluster_queue(name, quotas={flavor: dict.fromkeys(resources, 10**7)})
+    yield local_queue(name, target=name)

@@ -25,6 +25,7 @@ from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.serving.runtime import tune, without_garbage
 from tests.benchmarks.measure import Figure, at_most
+from tests.queue_objects import cluster_queue, local_queue, manifest, topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,7 @@ def _full_cluster(*, scattered: bool) -> Engine:
     engine = Engine(Policy(topology=TopologyRules()))
     engine.observe(NamespaceChanged("ns", {}), now=0.0)
     for document in _queues():
-        engine.observe(QueueObjectChanged(parse_manifest({"apiVersion": "sluice.dev/v1", **document})), now=0.0)
+        engine.observe(QueueObjectChanged(parse_manifest(document)), now=0.0)
     for number in range(NODES):
         rack, name = number // 16, f"node-{number:05}"
         labels = {"pool": "gpu", "block": f"block-{rack // 40:02}", "rack": f"rack-{rack:03}", HOSTNAME: name}
@@ -116,22 +117,9 @@ def _full_cluster(*, scattered: bool) -> Engine:
 
 
 def _queues() -> Iterator[dict[str, Any]]:
-    levels = [{"nodeLabel": level} for level in ("block", "rack", HOSTNAME)]
-    yield {"kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}
-    yield {
-        "kind": "ResourceFlavor",
-        "metadata": {"name": "gpu"},
-        "spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"},
-    }
+    yield topology("dc", "block", "rack", HOSTNAME)
+    yield manifest("ResourceFlavor", "gpu", spec={"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"})
     for name in ("research", "urgent", "other"):
-        quota = [{"name": _GPU, "nominalQuota": 8 * NODES if name != "research" else 0}]
-        groups = [{"coveredResources": [_GPU], "flavors": [{"name": "gpu", "resources": quota}]}]
-        spec = {
-            "namespaceSelector": {},
-            "cohortName": "all",
-            "preemption": {"reclaimWithinCohort": "Any"},
-            "resourceGroups": groups,
-        }
-        yield {"kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
-        metadata = {"name": name, "namespace": "ns"}
-        yield {"kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": name}}
+        quotas = {"gpu": {_GPU: 8 * NODES if name != "research" else 0}}
+        yield cluster_queue(name, quotas=quotas, cohortName="all", preemption={"reclaimWithinCohort": "Any"})
+        yield local_queue(name, "ns", name)

@@ -23,13 +23,12 @@ import orjson
 from admission.cluster.client import Client
 from admission.controller.controller import Controller
 from admission.kinds import all_kinds
-from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
-from admission.store.audit_log import Author
 from admission.store.database.connection import Database
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.measure import REPOSITORY, Figure
+from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,23 +53,7 @@ _TEMPLATE: Final = {
         "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}],
     }
 }
-_QUEUES: Final = (
-    {"kind": "ResourceFlavor", "metadata": {"name": "default"}, "spec": {"nodeLabels": {"type": "kwok"}}},
-    {
-        "kind": "ClusterQueue",
-        "metadata": {"name": "cq"},
-        "spec": {
-            "namespaceSelector": {},
-            "resourceGroups": [
-                {
-                    "coveredResources": ["cpu"],
-                    "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "1000"}]}],
-                }
-            ],
-        },
-    },
-    {"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"}},
-)
+_QUEUES: Final = (flavor(type="kwok"), cluster_queue(cpu="1000"), local_queue())
 
 
 class Trace:
@@ -138,9 +121,7 @@ async def traces(jobs: int = _JOBS) -> list[Trace]:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
         await migrate(url)
         async with Sandbox(controllers=False) as sandbox, Store.open(url) as store:
-            for document in _QUEUES:
-                queue_object = parse_manifest({"apiVersion": "sluice.dev/v1", **document})
-                await store.queues.create(queue_object, author=Author("bench"))
+            await create_objects(store, *_QUEUES)
             kubeconfig = Path(folder) / "kubeconfig"
             sandbox.write_kubeconfig(kubeconfig, "sluice")
             async with Client.from_kubeconfig(str(kubeconfig)) as client:

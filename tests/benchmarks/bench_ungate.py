@@ -19,6 +19,7 @@ from admission.cluster.client import Client
 from admission.model.errors import ClusterError
 from tests.benchmarks.measure import Figure, at_most, children, cpu_seconds
 from tests.chaos.kill_serve import kill
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from admission.cli.demo.stage import DemoSluice
@@ -73,7 +74,7 @@ async def _start(directory: Path, *, killed: bool) -> _Account:
             await client.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         async with running_sluice(directory, cluster.sluice_kubeconfig, settings=_SETTINGS) as serving:
             async with guarded(serving.child):
-                await apply(directory, serving, [_FLAVOR, *_queues("gang"), *_queues("others")])
+                await apply(directory, serving, [flavor(type="kwok"), *_queues("gang"), *_queues("others")])
                 began, cpu = time.perf_counter(), _cpu(serving)
                 await _create(client)
                 account.created, began = time.perf_counter() - began, time.perf_counter()
@@ -101,31 +102,8 @@ def _cpu(serving: DemoSluice) -> float:
     return cpu_seconds(pid) + sum(map(cpu_seconds, children(pid)))
 
 
-_FLAVOR = {
-    "apiVersion": "sluice.dev/v1",
-    "kind": "ResourceFlavor",
-    "metadata": {"name": "default"},
-    "spec": {"nodeLabels": {"type": "kwok"}},
-}
-
-
 def _queues(name: str) -> list[dict[str, Any]]:
-    quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": _PODS}]}
-    group = {"coveredResources": ["cpu"], "flavors": [quota]}
-    return [
-        {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "ClusterQueue",
-            "metadata": {"name": name},
-            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
-        },
-        {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "LocalQueue",
-            "metadata": {"name": "lq", "namespace": name},
-            "spec": {"clusterQueue": name},
-        },
-    ]
+    return [cluster_queue(name, cpu=_PODS), local_queue("lq", name, name)]
 
 
 def _container() -> dict[str, Any]:

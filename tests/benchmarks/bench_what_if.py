@@ -22,6 +22,7 @@ from admission.simulate.what_if import what_if
 from admission.store.records import QueueObjectVersion, State, WorkloadRecord
 from admission.store.workloads.past import Past, PastWorkload, Spell
 from tests.benchmarks.measure import REPOSITORY, Figure, at_most
+from tests.queue_objects import cluster_queue, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,9 +125,7 @@ def _past(runs: Iterable[tuple[float, int, float]], quota: int, seconds: float) 
         # As if all had started on arrival: replays only take from it for how long they ran.
         spell = Spell(admission, arrived, arrived, arrived + ran, "Succeeded")
         workloads.append(PastWorkload(record, (spell,)))
-    objects = (
-        _manifest("ResourceFlavor", {}, "gpu"), _queue(quota), _manifest("LocalQueue", {"clusterQueue": "all"}, "all"),
-    )  # fmt: skip
+    objects = (parse_manifest(flavor("gpu")), _queue(quota), parse_manifest(local_queue("all", target="all")))
     versions = [
         QueueObjectVersion(each, "create", "bench", "", _START - 1, number) for number, each in enumerate(objects)
     ]
@@ -134,11 +133,4 @@ def _past(runs: Iterable[tuple[float, int, float]], quota: int, seconds: float) 
 
 
 def _queue(gpus: int) -> QueueObject:
-    flavors = [{"name": "gpu", "resources": [{"name": _GPU, "nominalQuota": gpus}]}]
-    groups = [{"coveredResources": [_GPU], "flavors": flavors}]
-    return _manifest("ClusterQueue", {"namespaceSelector": {}, "resourceGroups": groups}, "all")
-
-
-def _manifest(kind: str, spec: dict[str, Any], name: str) -> QueueObject:
-    metadata = {"name": name, **({"namespace": "default"} if kind == "LocalQueue" else {})}
-    return parse_manifest({"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    return parse_manifest(cluster_queue("all", quotas={"gpu": {_GPU: gpus}}))

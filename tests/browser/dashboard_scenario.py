@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from queue_objects import manifest
+
 from admission.api.resources.explaining_engine import Engines, NoController
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -93,8 +95,8 @@ class Scenario:
 def manifests(extra_queues: int = 0) -> list[dict[str, Any]]:
     """Return the manifests of all queue objects."""
     flavors = [_flavor("a100", pool="a100"), _flavor("spot", pool="spot"), _flavor("standard")]
-    cohorts = [_object("Cohort", "company", spec={"resourceGroups": [_gpu_group(8, 160)]})]
-    cohorts += [_object("Cohort", name, spec={"parentName": "company"}) for name in ("research", "products")]
+    cohorts = [manifest("Cohort", "company", spec={"resourceGroups": [_gpu_group(8, 160)]})]
+    cohorts += [manifest("Cohort", name, spec={"parentName": "company"}) for name in ("research", "products")]
     queues = []
     for team, (cohort, gpus, cpus, _) in TEAMS.items():
         queues += [_cluster_queue(team, cohort, gpus, cpus), _local_queue("batch", team, team)]
@@ -102,10 +104,10 @@ def manifests(extra_queues: int = 0) -> list[dict[str, Any]]:
     queues += [_local_queue("nightly", "data", "legacy"), _local_queue("express", "vision", "vision")]
     for number in range(extra_queues):
         if number % 25 == 0:
-            cohorts.append(_object("Cohort", f"division-{number // 25:02}", spec={"parentName": "company"}))
+            cohorts.append(manifest("Cohort", f"division-{number // 25:02}", spec={"parentName": "company"}))
         name = f"team-{number:03}"
         queues += [_cluster_queue(name, f"division-{number // 25:02}", 4, 64), _local_queue("batch", name, name)]
-    classes = [_object("WorkloadPriorityClass", "urgent", value=100)]
+    classes = [manifest("WorkloadPriorityClass", "urgent", value=100)]
     return [*flavors, *cohorts, *queues, *classes]
 
 
@@ -250,17 +252,12 @@ def _admission(workload: Workload, queue: str, flavor: str) -> Admission:
     return Admission(queue, tuple(assigned))
 
 
-def _object(kind: str, name: str, *, namespace: str = "", **content: Any) -> dict[str, Any]:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, **content}
-
-
 def _flavor(name: str, **labels: str) -> dict[str, Any]:
-    return _object("ResourceFlavor", name, spec={"nodeLabels": labels})
+    return manifest("ResourceFlavor", name, spec={"nodeLabels": labels})
 
 
 def _local_queue(name: str, namespace: str, target: str) -> dict[str, Any]:
-    return _object("LocalQueue", name, namespace=namespace, spec={"clusterQueue": target})
+    return manifest("LocalQueue", name, namespace=namespace, spec={"clusterQueue": target})
 
 
 def _resources(gpus: int, cpus: int) -> list[dict[str, str]]:
@@ -279,6 +276,6 @@ def _cluster_queue(name: str, cohort: str, gpus: int, cpus: int, **spec: Any) ->
     else:
         flavors = [{"name": "standard", "resources": _resources(0, cpus)[:2]}]
         group = {"coveredResources": ["cpu", "memory"], "flavors": flavors}
-    return _object(
+    return manifest(
         "ClusterQueue", name, spec={"cohortName": cohort, "namespaceSelector": {}, "resourceGroups": [group], **spec}
     )

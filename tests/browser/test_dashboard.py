@@ -16,6 +16,7 @@ from dashboard_queues import finished_days, search
 from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
+from queue_objects import manifest
 
 from admission.api.resources.leader_view import LastAudit
 from admission.model.manifests import parse_manifest
@@ -35,12 +36,8 @@ PREFIX = "/apis/sluice.dev/v1"
 async def test_undelivered_notifications_are_shown_to_users_with_read_access(running: World, browser: Browser) -> None:
     store, epoch = running.store, running.scenario.epoch
     for namespace in ("vision", "language"):
-        document = {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "Subscription",
-            "metadata": {"name": "pager", "namespace": namespace},
-            "spec": {"receiver": "pager", "events": ["Finished"]},
-        }
+        spec = {"receiver": "pager", "events": ["Finished"]}
+        document = manifest("Subscription", "pager", namespace=namespace, spec=spec)
         written = await store.queues.create(parse_manifest(document), author=Author("ada"))
         text = f"receiver of {namespace} answers 500 {HOSTILE}"
         await store.notifications.note_fault(written.metadata.uid, text, at=running.scenario.now, epoch=epoch)

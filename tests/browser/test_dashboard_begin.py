@@ -13,12 +13,11 @@ from click.testing import CliRunner
 from dashboard_people import Person
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
+from queue_objects import cluster_queue, create_objects, flavor, manifest
 
 from admission.api.application import create_app, listening
 from admission.cli.main import main
-from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
-from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, State, WorkloadRecord
 from admission.store.store import Store
@@ -51,8 +50,7 @@ async def new_installation(browser: Browser, folder: Path) -> AsyncIterator[tupl
 
 async def test_overview_of_queues_without_quota_says_so_and_links_to_them(browser: Browser, tmp_path: Path) -> None:
     async with new_installation(browser, tmp_path) as (store, someone):
-        document = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "new"}, "spec": {}}
-        await store.queues.create(parse_manifest(document), author=Author("ada"))
+        await create_objects(store, manifest("ClusterQueue", "new"))
         page = await someone.open("")
         await expect(page.locator("main")).to_contain_text("No quota yet")
         await page.locator("main").get_by_role("link", name="new").click()
@@ -77,12 +75,8 @@ async def test_commands_that_an_empty_page_shows_succeed(path: str, browser: Bro
 
 async def test_attention_list_counts_what_it_does_not_show(browser: Browser, tmp_path: Path) -> None:
     async with new_installation(browser, tmp_path) as (store, someone):
-        flavor = {"name": "missing", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
-        spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}], "stopPolicy": "Hold"}
-        for number in range(9):
-            metadata = {"name": f"stopped-{number}"}
-            document = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": metadata, "spec": spec}
-            await store.queues.create(parse_manifest(document), author=Author("ada"))
+        stopped = (cluster_queue(f"stopped-{number}", flavor="missing", stopPolicy="Hold") for number in range(9))
+        await create_objects(store, *stopped)
         page = await someone.open("")
         attention = page.get_by_role("region", name="Needs attention")
         await expect(attention.get_by_role("listitem").filter(has_text="stopped-")).to_have_count(6)
@@ -91,12 +85,7 @@ async def test_attention_list_counts_what_it_does_not_show(browser: Browser, tmp
 
 async def test_all_is_well_only_if_everything_is_known_and_is(browser: Browser, tmp_path: Path) -> None:
     async with new_installation(browser, tmp_path) as (store, someone):
-        flavor = {"name": "missing", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
-        spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
-        for kind, about in (("ClusterQueue", spec), ("ResourceFlavor", {})):
-            name = "open" if about else "missing"
-            document = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": about}
-            await store.queues.create(parse_manifest(document), author=Author("ada"))
+        await create_objects(store, cluster_queue("open", flavor="missing"), flavor("missing"))
         page = await someone.open("")
         attention = page.get_by_role("region", name="Needs attention")
         await expect(attention).to_contain_text("All is well")

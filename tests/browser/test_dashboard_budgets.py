@@ -8,7 +8,7 @@ import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
 
-from tests.queue_objects import create_objects, document
+from tests.queue_objects import create_objects, manifest, user_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,12 +45,8 @@ def sums(name: str, hours: str, spent: str, reserved: str, left: str):
 
 REQUEST = {"budget": "ml", "resource": GPU, "hours": 96, "day": "2026-11-28", "reason": "the paper of team A is due"}
 OTHERS = [
-    ("BudgetRequest", {"name": "ml-1", "namespace": "team-a"}, REQUEST),
-    (
-        "UserLimit",
-        {"name": "staff"},
-        {"groups": ["staff", "it"], "together": True, "running": 20, "resources": {GPU: 64}},
-    ),
+    manifest("BudgetRequest", "ml-1", namespace="team-a", spec=REQUEST),
+    user_limit("staff", 20, groups=["staff", "it"], together=True, resources={GPU: 64}),
 ]
 
 
@@ -68,9 +64,8 @@ SUMS = {
 async def test_budgets_are_shown_below_their_parents_with_what_is_left(browser: Browser, tmp_path: Path, look):
     async with own_store(tmp_path) as store:
         for name, spec in BUDGETS.items():
-            await create_objects(store, document("Budget", {"name": name}, spec))
-        for kind, metadata, spec in OTHERS:
-            await create_objects(store, document(kind, metadata, spec))
+            await create_objects(store, manifest("Budget", name, spec=spec))
+        await create_objects(store, *OTHERS)
         await store.budget_sums.save(SUMS, at=store.now())
         async with served(store) as address, opened(browser, address, "budgets", look) as page:
             await expect(page.get_by_role("rowheader")).to_contain_text(["new", "research", "ml", "vision"])

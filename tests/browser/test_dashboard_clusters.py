@@ -13,7 +13,7 @@ from playwright.async_api import expect
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, Opened, State, WorkloadRecord
-from tests.queue_objects import create_objects
+from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue, manifest, resource_group
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -23,39 +23,23 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 
 NOW = 1_795_000_000.0
-OBJECTS = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: a100}
-spec: {clusterSelector: {matchLabels: {region: eu}}}
----
-{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: standard}}
----
-apiVersion: sluice.dev/v1
-kind: Cluster
-metadata: {name: frankfurt, labels: {region: eu}}
-spec: {kubeconfig: f.yaml}
----
-{apiVersion: sluice.dev/v1, kind: Cluster, metadata: {name: oslo}, spec: {kubeconfig: o.yaml}}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: team}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [nvidia.com/gpu]
-    flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 16}]}]
-  - coveredResources: [cpu]
-    flavors: [{name: standard, resources: [{name: cpu, nominalQuota: 40}]}]
----
-{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: ml}, spec: {clusterQueue: team}}
-"""
 GPU = "nvidia.com/gpu"
+GROUPS = [resource_group(a100={GPU: 16}), resource_group(standard={"cpu": 40})]
+OBJECTS = (
+    manifest("ResourceFlavor", "a100", spec={"clusterSelector": {"matchLabels": {"region": "eu"}}}),
+    flavor("standard"),
+    {
+        **manifest("Cluster", "frankfurt", spec={"kubeconfig": "f.yaml"}),
+        "metadata": {"name": "frankfurt", "labels": {"region": "eu"}},
+    },
+    manifest("Cluster", "oslo", spec={"kubeconfig": "o.yaml"}),
+    cluster_queue("team", resourceGroups=GROUPS),
+    local_queue("main", "ml", "team"),
+)
 
 
 async def fill(store: Store) -> None:
-    await create_objects(store, OBJECTS)
+    await create_objects(store, *OBJECTS)
     epoch = await store.lead("test")
     await store.joined_clusters.note(JoinedCluster("frankfurt", "uid-f", "Active", NOW, ""), epoch=epoch)
     why = "is lost: the API server at https://oslo.example.org:6443 cannot be reached"

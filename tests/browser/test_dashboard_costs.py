@@ -12,7 +12,7 @@ from playwright.async_api import expect
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
-from tests.queue_objects import create_objects, document
+from tests.queue_objects import create_objects, price_book
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +37,7 @@ async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: 
             await expect(page.get_by_role("region", name="Usage", exact=True)).to_contain_text("team-b")
             for heading in ("Cost", "Held and not used"):
                 await expect(page.get_by_role("heading", name=heading)).to_have_count(0)
-            prices = {"currency": "EUR", "prices": [{"resource": "cpu", "perHour": "0.25"}]}
-            await create_objects(store, document("PriceBook", {"name": "p"}, prices))
+            await create_objects(store, price_book("p", {"resource": "cpu", "perHour": "0.25"}))
             hour = now // 3600 * 3600 - 3600  # of which team-b held a part; all of it was measured, and a third used
             held = 12_000 * (now - 3600 - hour)
             measured = Measured(hour, "team-b", "cq", "main", "default", "cpu", held, held / 3)

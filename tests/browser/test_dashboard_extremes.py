@@ -10,6 +10,7 @@ import pytest
 from dashboard_people import pending_record, person, put
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
+from queue_objects import resource_group
 
 if TYPE_CHECKING:
     from dashboard_people import Person
@@ -35,8 +36,7 @@ async def create(someone: Person, plural: str, **fields: Any) -> None:
 async def test_flavors_with_the_longest_names_fit_on_a_phone(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN, viewport={"width": 390, "height": 800}) as someone:
         await create(someone, "resourceflavors", kind="ResourceFlavor")
-        flavor = {"name": LONGEST, "resources": [{"name": "cpu", "nominalQuota": "4"}]}
-        groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+        groups = [resource_group(**{LONGEST: {"cpu": "4"}})]
         await create(someone, "clusterqueues", kind="ClusterQueue", spec={"resourceGroups": groups})
         page = await someone.open("flavors")
         await expect(page.get_by_role("link", name=LONGEST)).to_be_visible()
@@ -60,8 +60,7 @@ async def test_usage_report_includes_the_last_day_that_is_chosen(running: World,
 
 async def test_amounts_of_a_thousandth_are_not_shown_as_zero(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
-        flavor = {"name": "a100", "resources": [{"name": "cpu", "nominalQuota": "1m"}]}
-        spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+        spec = {"resourceGroups": [resource_group(a100={"cpu": "1m"})]}
         await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": "tiny"}, spec=spec)
         page = await someone.open("queues/tiny")
         row = page.get_by_role("row").filter(has_text="CPU").first
@@ -80,8 +79,7 @@ async def test_days_of_a_chart_are_those_of_the_report_west_of_greenwich(running
 async def test_each_of_many_resources_can_be_chosen_by_its_own_name(running: World, browser: Browser) -> None:
     names = ["amd.com/gpu", "cpu", "ephemeral-storage", "example.com/fpga", "memory", "nvidia.com/gpu"]
     async with person(browser, running, ADMIN_TOKEN, viewport={"width": 390, "height": 800}) as someone:
-        flavor = {"name": "a100", "resources": [{"name": name, "nominalQuota": "7"} for name in names]}
-        spec = {"resourceGroups": [{"coveredResources": names, "flavors": [flavor]}]}
+        spec = {"resourceGroups": [resource_group(a100=dict.fromkeys(names, "7"))]}
         await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": "many"}, spec=spec)
         page = await someone.open("queues/many")
         choice = page.get_by_label("Resource", exact=True)
@@ -120,9 +118,8 @@ async def test_long_names_and_large_priorities_are_readable(running: World, brow
 @pytest.mark.long
 async def test_quota_with_a_quantity_in_any_form_can_be_edited(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
-        resources = [{"name": "cpu", "nominalQuota": "1e1"}, {"name": "memory", "nominalQuota": "5000000u"}]
-        groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "a100", "resources": resources}]}]
-        spec = {"cohortName": "apart", "resourceGroups": groups}
+        group = resource_group(a100={"cpu": "1e1", "memory": "5000000u"})
+        spec = {"cohortName": "apart", "resourceGroups": [group]}
         await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": "forms"}, spec=spec)
         page = await someone.open("queues/forms")
         await expect(page.get_by_role("row").filter(has_text="Memory").first).to_contain_text("5 B")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
+from queue_objects import cluster_queue, create_objects, local_queue
 
-from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
-from admission.store.audit_log import Author
 from admission.store.records import Changes, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
@@ -22,21 +21,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 
 
-def manifest(kind: str, name: str, **spec):
-    namespace = {"namespace": "a"} if kind == "LocalQueue" else {}
-    return parse_manifest(
-        {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name, **namespace}, "spec": spec}
-    )
-
-
 async def test_missed_objective_says_what_was_in_the_way(browser: Browser, tmp_path: Path):
     now = time.time()
     async with own_store(tmp_path) as store:
-        for item in (
-            manifest("ClusterQueue", "ml", objective={"percentile": 80, "wait": "1h"}),
-            manifest("LocalQueue", "main", clusterQueue="ml"),
-        ):
-            await store.queues.create(item, author=Author("root"))
+        queue = cluster_queue("ml", objective={"percentile": 80, "wait": "1h"})
+        await create_objects(store, queue, local_queue("main", "a", "ml"))
         workload = Workload("1", "a", "train", "main", 0, now - 7200, (PodSet("main", 1, {}),))
         record = WorkloadRecord(workload, State.PENDING, now - 7200)
         waits = Transition("1", now - 7200, State.PENDING, "BudgetExhausted")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import expect
+from queue_objects import cluster_queue, local_queue, manifest, topology
 
 from admission.api.resources.explaining_engine import NoController
 from admission.engine import (
@@ -30,16 +31,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 
-QUOTA = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
 OBJECTS = (
-    ("Topology", {"name": "dc"}, {"levels": [{"nodeLabel": "block"}, {"nodeLabel": "rack"}, {"nodeLabel": HOSTNAME}]}),
-    ("ResourceFlavor", {"name": "gpu"}, {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}),
-    (
-        "ClusterQueue",
-        {"name": "cq"},
-        {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [QUOTA]}]},
-    ),
-    ("LocalQueue", {"name": "q", "namespace": "ns"}, {"clusterQueue": "cq"}),
+    topology("dc", "block", "rack", HOSTNAME),
+    manifest("ResourceFlavor", "gpu", spec={"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}),
+    cluster_queue(flavor="gpu", cpu="100"),
+    local_queue("q", "ns"),
 )
 
 
@@ -53,9 +49,8 @@ class Leader(NoController):
     def __init__(self) -> None:
         self._engine = Engine(Policy(topology=TopologyRules()))
         self._engine.observe(NamespaceChanged("ns", {}), now=0.0)
-        for kind, metadata, spec in OBJECTS:
-            manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
-            self._engine.observe(QueueObjectChanged(parse_manifest(manifest)), now=0.0)
+        for document in OBJECTS:
+            self._engine.observe(QueueObjectChanged(parse_manifest(document)), now=0.0)
         for block, rack, name in self.nodes:
             labels = {"pool": "gpu", "block": block, "rack": rack, HOSTNAME: name}
             state = NodeState(name, labels, {"cpu": 4000, "pods": 10}, unschedulable=name == "r2-1")

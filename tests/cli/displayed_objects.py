@@ -5,47 +5,29 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import yaml
-
-from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit_log import Author
 from admission.store.records import Changes, Opened, State, WorkloadRecord
+from tests.queue_objects import cluster_queue, cohort, create_objects, flavor, local_queue, manifest, priority_class
 
 if TYPE_CHECKING:
     from admission.store.store import Store
     from tests.conftest import Clock
 
-QUEUES = """
-{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, spec: {nodeLabels: {pool: a100}}}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: team-a}
-spec:
-  cohortName: research
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
----
-{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: team-b}, spec: {stopPolicy: Hold}}
----
-{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-a}, spec: {clusterQueue: team-a}}
----
-{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-b}, spec: {clusterQueue: team-b}}
----
-{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
----
-{apiVersion: sluice.dev/v1, kind: WorkloadPriorityClass, metadata: {name: high}, value: 1000}
-"""
+QUEUES = (
+    flavor(pool="a100"),
+    cluster_queue("team-a", cohortName="research"),
+    manifest("ClusterQueue", "team-b", spec={"stopPolicy": "Hold"}),
+    local_queue("main", "team-a", "team-a"),
+    local_queue("main", "team-b", "team-b"),
+    cohort("research"),
+    priority_class("high", 1000),
+)
 POD_SETS = (PodSet(name="main", count=2, requests={"cpu": 1000}),)
 
 
 async def create_queues(store: Store, clock: Clock) -> None:
     clock.now = datetime.now(UTC).timestamp() - 3 * 86400 - 60
-    for document in yaml.load_all(QUEUES, yaml.CSafeLoader):
-        await store.queues.create(parse_manifest(document), author=Author("tests"))
+    await create_objects(store, *QUEUES)
 
 
 async def create_workloads(store: Store) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import yaml
 from ports import free_port
 from serve_processes import serving
 
-from tests.queue_objects import create_objects
+from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -28,31 +29,8 @@ Object = dict[str, Any]
 
 SECONDS = 1200
 """Time limit of a test with an external client: each call of a command line like TorchX's takes 1 s of CPU time."""
-QUEUES = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  stopPolicy: Hold
-  resourceGroups:
-  - coveredResources: [cpu, memory, nvidia.com/gpu]
-    flavors:
-    - name: default
-      resources:
-      - {name: cpu, nominalQuota: 16}
-      - {name: memory, nominalQuota: 256Gi}
-      - {name: nvidia.com/gpu, nominalQuota: 8}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: test, namespace: default}
-spec: {clusterQueue: cq}
-"""
+QUOTAS = {"default": {"cpu": 16, "memory": "256Gi", "nvidia.com/gpu": 8}}
+QUEUE = cluster_queue(quotas=QUOTAS, stopPolicy="Hold")
 AMOUNTS = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 NODE: Object = {
     "metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}},
@@ -70,7 +48,7 @@ async def queued_in(
     await sandbox.local("admin").create("nodes", "", NODE)
     sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
     (folder / "user.kubeconfig").write_text(yaml.safe_dump(sandbox.kubeconfig()))
-    await create_objects(database_url, QUEUES)
+    await create_objects(database_url, flavor(), QUEUE, local_queue("test"))
     flags = (
         f"--config={folder / 'sluice.yaml'}",
         f"--webhook-url=https://127.0.0.1:{port}",
@@ -86,7 +64,7 @@ async def queued_in(
 
 async def set_stop_policy(replica: Replica, policy: str) -> None:
     """Set the stop policy of the queue; "None" opens it."""
-    document: Object = list(yaml.safe_load_all(QUEUES))[1]
+    document = deepcopy(QUEUE)
     body = {**document, "spec": {**document["spec"], "stopPolicy": policy}}
     assert await replica.put("/apis/sluice.dev/v1/clusterqueues/cq", body) == 200
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from tests.queue_objects import cluster_queue, create_objects
 
 if TYPE_CHECKING:
     from command_runner import Sluice
@@ -25,20 +24,12 @@ NOW = 480_000 * HOUR
 GPU = "nvidia.com/gpu"
 
 
-def queue(name: str, gpus: int) -> Any:
-    flavors = [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": gpus}]}]
-    spec = {"cohortName": "all", "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}
-    return parse_manifest(
-        {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
-    )
-
-
 @pytest.fixture
 async def lent(store: Store, clock: Clock) -> None:
     clock.now = NOW
     epoch = await store.lead("test")
     for name, gpus in (("ml", 4), ("vision", 8)):
-        await store.queues.create(queue(name, gpus), author=Author("ada"))
+        await create_objects(store, cluster_queue(name, quotas={"h100": {GPU: gpus}}, cohortName="all"))
     workload = Workload("1", "a", "train", "main", 0, NOW, (PodSet("main", 1, {GPU: 6}),))
     holds = Admission("ml", (PodSetAssignment("main", {GPU: "h100"}, {GPU: 6}, 1),))
     record = WorkloadRecord(workload, State.FINISHED, NOW, finished_at=NOW + 2 * HOUR)

@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +18,7 @@ from admission.store.errors import StaleEpoch
 from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
+from tests.queue_objects import create_objects, local_queue, manifest, resource_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ LONG = "system:serviceaccount:machine-learning-pipelines:nightly-training-runner
 @pytest.fixture
 async def used(store: Store, clock: Clock) -> None:
     epoch = await store.lead("test")
-    await store.queues.create(parse_manifest(CLUSTER_QUEUE), author=Author("ada"))
+    await create_objects(store, CLUSTER_QUEUE)
     for number, (user, cores) in enumerate([("ada", 2000), (LONG, 8000)]):
         one = Workload(str(number), "team-a", f"job-{number}", "main", 0, NOW, (PodSet("main", 1, {}),), user=user)
         amounts = {"cpu": cores, "memory": 3 * 2**29, "nvidia.com/gpu": 4}
@@ -47,19 +48,7 @@ def names(folder: Path, part: str) -> list[str]:
     return [path.name for path in folder.iterdir() if part in path.name]
 
 
-CLUSTER_QUEUE: dict[str, Any] = {
-    "apiVersion": "sluice.dev/v1",
-    "kind": "ClusterQueue",
-    "metadata": {"name": "cq"},
-    "spec": {
-        "resourceGroups": [
-            {
-                "coveredResources": ["cpu"],
-                "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": 9}]}],
-            }
-        ]
-    },
-}
+CLUSTER_QUEUE = manifest("ClusterQueue", "cq", spec={"resourceGroups": [resource_group(default={"cpu": 9})]})
 
 
 @pytest.mark.usefixtures("used")
@@ -273,7 +262,7 @@ async def test_failed_export_leaves_no_file(sluice: Sluice, tmp_path: Path):
 
 
 async def test_queue_objects_are_exported_as_manifests(sluice: Sluice, store: Store, tmp_path: Path):
-    await store.queues.create(parse_manifest(CLUSTER_QUEUE), author=Author("ada"))
+    await create_objects(store, CLUSTER_QUEUE)
     result = await sluice("export", "--as", "kueue", str(tmp_path / "queues.yaml"))
     assert result.exit_code == 0, result.output
     assert "apiVersion: kueue.x-k8s.io/v1beta2" in (tmp_path / "queues.yaml").read_text()
@@ -298,13 +287,10 @@ async def test_a_filter_that_selects_nothing_names_a_similar_value(sluice, used,
 @pytest.fixture
 async def teams(used: None, store: Store) -> None:
     """A second queue, which nobody used, for the same namespace; the first one has a cost center."""
+    main = local_queue("main", "team-a", "cq")
+    main["metadata"]["labels"] = {"cost-center": "4711"}
     idle = CLUSTER_QUEUE | {"metadata": {"name": "idle"}}
-    await store.queues.create(parse_manifest(idle), author=Author("ada"))
-    for name, target in (("main", "cq"), ("spare", "idle")):
-        spec = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "spec": {"clusterQueue": target}}
-        labels = {"cost-center": "4711"} if name == "main" else {}
-        metadata = {"name": name, "namespace": "team-a", "labels": labels}
-        await store.queues.create(parse_manifest(spec | {"metadata": metadata}), author=Author("ada"))
+    await create_objects(store, idle, main, local_queue("spare", "team-a", "idle"))
 
 
 async def test_report_with_quota_has_a_row_for_each_group_with_all_resources(sluice, teams, clock):

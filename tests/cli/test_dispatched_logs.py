@@ -18,27 +18,13 @@ from test_serve_clusters import DISPATCHING, Api, cluster
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
-from tests.queue_objects import create_objects
+from tests.queue_objects import cluster_queue, create_objects, local_queue, manifest
 
-HERE = """
----
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: in-local}
-spec: {clusters: [local]}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: here}
-spec:
-  namespaceSelector: {}
-  resourceGroups: [{coveredResources: [cpu], flavors: [{name: in-local, resources: [{name: cpu, nominalQuota: 2}]}]}]
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: here, namespace: default}
-spec: {clusterQueue: here}
-"""
+HERE = (
+    manifest("ResourceFlavor", "in-local", spec={"clusters": ["local"]}),
+    cluster_queue("here", flavor="in-local", cpu=2),
+    local_queue("here", target="here"),
+)
 PATH = "/apis/sluice.dev/v1/namespaces/default/workloads"
 USERS = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 
@@ -78,7 +64,7 @@ async def hub(tmp_path):
         await ensure_ready(url)
         async with Store.open(url) as store:
             await create_objects(store, cluster("b"))
-            await create_objects(store, DISPATCHING + HERE)
+            await create_objects(store, *DISPATCHING, *HERE)
         credentials = f"--cluster-credentials={tmp_path / 'credentials'}"
         replica = await stack.enter_async_context(serving(tmp_path, url, "--admission=policies", credentials))
         await replica.until_ready()

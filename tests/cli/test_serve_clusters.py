@@ -18,7 +18,7 @@ from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
-from tests.queue_objects import create_objects
+from tests.queue_objects import cluster_queue, create_objects, local_queue, manifest
 from webhooks.certificates import Certificates
 
 QUOTA, EACH, FEW = 4, 12, 2
@@ -208,34 +208,12 @@ async def some_complete(sandbox: Sandbox, count: int) -> None:
         await asyncio.sleep(0.02)
 
 
-DISPATCHING = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: in-b}
-spec: {clusters: [b]}
----
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: in-c}
-spec: {clusters: [c]}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: sent}
-spec:
-  namespaceSelector: {}
-  dispatch: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - {name: in-b, resources: [{name: cpu, nominalQuota: 2}]}
-    - {name: in-c, resources: [{name: cpu, nominalQuota: 2}]}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: sent, namespace: default}
-spec: {clusterQueue: sent}
-"""
+DISPATCHING = (
+    manifest("ResourceFlavor", "in-b", spec={"clusters": ["b"]}),
+    manifest("ResourceFlavor", "in-c", spec={"clusters": ["c"]}),
+    cluster_queue("sent", quotas={"in-b": {"cpu": 2}, "in-c": {"cpu": 2}}, dispatch={}),
+    local_queue("sent", target="sent"),
+)
 
 
 def sent(name: str) -> dict:
@@ -249,7 +227,7 @@ async def prepare_dispatch(database_url: str) -> None:
     async with Store.open(database_url) as store:
         for name in ("b", "c"):
             await create_objects(store, cluster(name))
-        await create_objects(store, DISPATCHING)
+        await create_objects(store, *DISPATCHING)
 
 
 @pytest.mark.costly

@@ -14,7 +14,7 @@ from serve_processes import NODE, job, serving
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
-from tests.queue_objects import create_objects
+from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,60 +22,16 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-QUEUES = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - {name: default, resources: [{name: cpu, nominalQuota: 4}]}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: others}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - {name: default, resources: [{name: cpu, nominalQuota: 4}]}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: endless}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu, memory, example.com/gpu]
-    flavors:
-    - name: default
-      resources:
-      - {name: cpu, nominalQuota: "9223372036854775807"}
-      - {name: memory, nominalQuota: "9223372036854775807"}
-      - {name: example.com/gpu, nominalQuota: "9223372036854775807"}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: others}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: lq, namespace: odd}
-spec: {clusterQueue: cq}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: endless, namespace: odd}
-spec: {clusterQueue: endless}
-"""
+ENDLESS = dict.fromkeys(("cpu", "memory", "example.com/gpu"), "9223372036854775807")
+QUEUES = (
+    flavor(),
+    cluster_queue(),
+    cluster_queue("others"),
+    cluster_queue("endless", quotas={"default": ENDLESS}),
+    local_queue(target="others"),
+    local_queue(namespace="odd"),
+    local_queue("endless", "odd", "endless"),
+)
 
 LONG = "x" * 100_000
 ODD_TEXT = "nul \x00 bell \x07 escape \x1b[31m line\nline   right \u202e left \U0001f3f3\u200d\U0001f308 " + LONG
@@ -198,7 +154,7 @@ async def _prepare(sandbox: Sandbox, url: str) -> None:
     admin = sandbox.local("admin")
     await admin.create("nodes", "", NODE)
     await admin.create("namespaces", "", {"metadata": {"name": "odd"}})
-    await create_objects(url, QUEUES)
+    await create_objects(url, *QUEUES)
 
 
 async def _complete_other_job(sandbox: Sandbox, name: str) -> None:

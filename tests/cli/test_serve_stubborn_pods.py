@@ -15,6 +15,7 @@ from admission.client import Sluice
 from admission.cluster.client import Client
 from admission.cluster.informer import Informer
 from tests.chaos.kill_serve import kill
+from tests.queue_objects import cluster_queue, flavor, local_queue, priority_class
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -91,22 +92,13 @@ WHILE_DOWN = (*DELETED, "pods-deleted")
 
 
 def manifests() -> list[Object]:
-    made: list[Object] = [
-        {"kind": "ResourceFlavor", "metadata": {"name": "f"}},
-        {"kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 1000},
-    ]
+    made = [flavor(), priority_class("urgent", 1000)]
     for name in (*ACTS, "marker"):
-        flavors = [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": QUOTA}]}]
-        spec = {
-            "namespaceSelector": {},
-            "preemption": {"withinClusterQueue": "LowerPriority"},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
-        }
-        made.append({"kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec})
-        made.append(
-            {"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": name}, "spec": {"clusterQueue": name}}
-        )
-    return [{"apiVersion": "sluice.dev/v1", **each} for each in made]
+        made += [
+            cluster_queue(name, cpu=QUOTA, preemption={"withinClusterQueue": "LowerPriority"}),
+            local_queue(namespace=name, target=name),
+        ]
+    return made
 
 
 async def held(serving: Serving) -> dict[str, str]:

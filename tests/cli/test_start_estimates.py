@@ -24,22 +24,9 @@ from admission.simulate.durations import Durations
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
-from tests.queue_objects import create_objects
+from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
 
-QUEUES = """
-{kind: ResourceFlavor, apiVersion: sluice.dev/v1, metadata: {name: default}}
----
-kind: ClusterQueue
-apiVersion: sluice.dev/v1
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 2}]}]
----
-{kind: LocalQueue, apiVersion: sluice.dev/v1, metadata: {name: lq, namespace: ns}, spec: {clusterQueue: cq}}
-"""
+QUEUES = (flavor(), cluster_queue(cpu=2), local_queue(namespace="ns"))
 HELD = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
 RUN = 600.0
 
@@ -100,7 +87,7 @@ async def test_estimates_are_given_after_some_were_compared_with_actual_starts(t
     await migrate(url)
     async with Store.open(url) as store:
         now = store.now()
-        await create_objects(store, QUEUES)
+        await create_objects(store, *QUEUES)
         epoch = await store.lead("test")
         for number in range(10):  # run times are learned from these
             ended = pending_record(f"old{number}", now - 5000)

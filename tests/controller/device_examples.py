@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from queue_objects import cluster_queue
+
 from admission.controller.state.policy import ControllerPolicy
 from admission.model.devices import DeviceClassMapping, DeviceRules, DeviceSource
 
@@ -67,20 +69,8 @@ def named(name: str = "shared") -> list[Object]:
 def queue_with(**quotas: str) -> Object:
     """Return the ClusterQueue `cq` with 100 CPUs and these quotas: `gpu`, `memory`."""
     names = {"gpu": GPU, "memory": MEMORY}
-    resources = [{"name": "cpu", "nominalQuota": "100"}]
-    resources += [{"name": names[name], "nominalQuota": amount} for name, amount in quotas.items()]
-    covered = [each["name"] for each in resources]
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "cq"},
-        "spec": {
-            "namespaceSelector": {},
-            "resourceGroups": [
-                {"coveredResources": covered, "flavors": [{"name": "default", "resources": resources}]},
-            ],
-        },
-    }
+    amounts = {names[name]: amount for name, amount in quotas.items()}
+    return cluster_queue(quotas={"default": {"cpu": "100", **amounts}})
 
 
 def counting(name: str = "memory", *, is_capacity: bool = False) -> ControllerPolicy:

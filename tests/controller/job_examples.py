@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import queue_objects
+from queue_objects import manifest
+
 Object = dict[str, Any]
 
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -12,35 +15,15 @@ TOLERATION = {"key": "kwok.x-k8s.io/node", "operator": "Exists", "effect": "NoSc
 
 
 def flavor(name: str = "default") -> Object:
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ResourceFlavor",
-        "metadata": {"name": name},
-        "spec": {"nodeLabels": {"type": "kwok"}, "tolerations": [TOLERATION]},
-    }
+    return manifest("ResourceFlavor", name, spec={"nodeLabels": {"type": "kwok"}, "tolerations": [TOLERATION]})
 
 
 def cluster_queue(name: str = "cq", cpu: str = "4", **spec: Any) -> Object:
-    quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ClusterQueue",
-        "metadata": {"name": name},
-        "spec": {
-            "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
-            **spec,
-        },
-    }
+    return queue_objects.cluster_queue(name, cpu=cpu, **spec)
 
 
 def local_queue(name: str = "lq", cluster_queue: str = "cq", namespace: str = "team-a") -> Object:
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"clusterQueue": cluster_queue},
-    }
+    return queue_objects.local_queue(name, namespace, cluster_queue)
 
 
 def job(
@@ -108,12 +91,7 @@ def is_done(obj: Object) -> bool:
 
 
 def admission_check(name: str) -> Object:
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "AdmissionCheck",
-        "metadata": {"name": name},
-        "spec": {"controllerName": "example.com/nodes"},
-    }
+    return manifest("AdmissionCheck", name, spec={"controllerName": "example.com/nodes"})
 
 
 def provisioning_check(config: str | None = "scale-up") -> Object:
@@ -122,7 +100,7 @@ def provisioning_check(config: str | None = "scale-up") -> Object:
         "controllerName": "kueue.x-k8s.io/provisioning-request",
         **({} if config is None else {"parameters": parameters}),
     }
-    return {"apiVersion": "sluice.dev/v1", "kind": "AdmissionCheck", "metadata": {"name": "nodes"}, "spec": spec}
+    return manifest("AdmissionCheck", "nodes", spec=spec)
 
 
 def provisioning_config(answer: str = "", class_name: str = ATOMIC, **fields: Any) -> Object:
@@ -130,12 +108,7 @@ def provisioning_config(answer: str = "", class_name: str = ATOMIC, **fields: An
     spec = {"provisioningClassName": class_name, **fields}
     if answer:
         spec["parameters"] = {"sandbox-answer": answer}
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ProvisioningRequestConfig",
-        "metadata": {"name": "scale-up"},
-        "spec": spec,
-    }
+    return manifest("ProvisioningRequestConfig", "scale-up", spec=spec)
 
 
 def asks(*names: str, **on_flavors: list[str]) -> Object:

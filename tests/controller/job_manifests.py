@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from kind_manifests import FOLDER, GI, GPU, MI
+from queue_objects import priority_class
 from test_way_of_each_kind import RESOURCES
 
 Object = dict[str, Any]
@@ -20,12 +21,7 @@ KATA: Object = {
     "handler": "kata",
     "overhead": {"podFixed": {"cpu": "250m", "memory": "160Mi"}},
 }
-HIGH: Object = {
-    "apiVersion": "sluice.dev/v1",
-    "kind": "WorkloadPriorityClass",
-    "metadata": {"name": "high"},
-    "value": 1,
-}
+HIGH = priority_class("high", 1)
 """WorkloadPriorityClass that the manifests name."""
 
 

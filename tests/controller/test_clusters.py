@@ -12,6 +12,7 @@ import pytest
 import yaml
 from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, node, runs
 from other_clusters import cluster, other_cluster, state
+from queue_objects import priority_class
 
 from admission.cli.serve.adoption import survey
 from admission.cluster import credentials
@@ -165,7 +166,7 @@ async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start
 @pytest.mark.costly
 async def test_workloads_in_a_lost_cluster_are_not_preempted(world, other):
     preempting = cluster_queue(preemption={"withinClusterQueue": "LowerPriority"})
-    high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9}
+    high = priority_class("high", 9)
     await world.apply(flavor(), preempting, local_queue(), high, cluster())
     await world.start(join=other.join)
     await other.submit(job("low", cpu="4"))

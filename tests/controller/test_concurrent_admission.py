@@ -25,9 +25,8 @@ def pool(name: str) -> Object:
 
 def queue(**constraints: str) -> Object:
     migration: dict[str, Any] = {"mode": "TryPreferredFlavors", **({"constraints": constraints} if constraints else {})}
-    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "1"}]} for name in ("reserved", "on-demand")]
-    groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
-    return cluster_queue(resourceGroups=groups, concurrentAdmissionPolicy={"migration": migration})
+    quotas = {name: {"cpu": "1"} for name in ("reserved", "on-demand")}
+    return cluster_queue(quotas=quotas, concurrentAdmissionPolicy={"migration": migration})
 
 
 def runs_in(name: str):

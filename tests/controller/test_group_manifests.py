@@ -42,9 +42,8 @@ async def test_manifest_of_other_system_starts_as_a_whole_with_its_fields_unchan
     queue, group, needed = CASES[name]
     documents = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
     (manifest,) = (each for each in documents if each["kind"] == "Pod")
-    quotas = {"name": "default", "resources": [{"name": each, "nominalQuota": "9Gi"} for each in ("cpu", "memory")]}
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [quotas]}]
-    await world.apply(flavor(), cluster_queue(resourceGroups=groups), local_queue(queue))
+    quotas = {"default": {"cpu": "9Gi", "memory": "9Gi"}}
+    await world.apply(flavor(), cluster_queue(quotas=quotas), local_queue(queue))
     for obj in documents:
         api_group, _, version = obj["apiVersion"].rpartition("/")
         kind = KINDS.sizes.get((api_group, obj["kind"]))

@@ -22,6 +22,7 @@ from admission.cli.demo.live_pods import requests_of
 from admission.kinds import frameworks_known
 from admission.sandbox.operators import serve_kinds
 from tests.cli.serve_processes import serving
+from tests.queue_objects import cluster_queue
 
 MANIFESTS = next((found for up in Path(__file__).parents if (found := up / "shared/manifests").is_dir()), None)
 PODS = {
@@ -64,14 +65,7 @@ def objects(name):
 
 def queue(amount, **spec):
     """Return the ClusterQueue of all namespaces, with this quota of each resource."""
-    quotas = [{"name": each, "nominalQuota": amount} for each in RESOURCES]
-    groups = [{"coveredResources": list(RESOURCES), "flavors": [{"name": "default", "resources": quotas}]}]
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "cq"},
-        "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec},
-    }
+    return cluster_queue(quotas={"default": dict.fromkeys(RESOURCES, amount)}, **spec)
 
 
 def lasting(pod):

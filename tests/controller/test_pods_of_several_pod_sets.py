@@ -117,9 +117,7 @@ async def test_forged_pod_for_scarce_flavor_does_not_use_quota_of_other_flavor(w
     """The masters get the quota of one flavor, and the workers that of the next."""
     names = ("plenty", "scarce")
     flavors = [flavor(name) | {"spec": {"nodeLabels": {"type": name}}} for name in names]
-    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "2"}]} for name in names]
-    groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
-    await world.apply(*flavors, cluster_queue(resourceGroups=groups), local_queue())
+    await world.apply(*flavors, cluster_queue(quotas={name: {"cpu": "2"} for name in names}), local_queue())
     owner = await admit(Master=(2, "1"), Worker=(2, "1"))
     for name in ("worker-0", "worker-1"):
         await create(world, owner, name, "1", "scarce")

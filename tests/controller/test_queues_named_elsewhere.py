@@ -8,6 +8,7 @@ from grouped_kinds import pods_until, running
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 from kind_manifests import document
 from pod_examples import gated, pod
+from queue_objects import priority_class
 from test_way_of_a_stateful_set import stateful_set
 
 from admission.cli.configuration.integrations import IntegrationsSettings
@@ -42,7 +43,7 @@ def annotated(name, value="root.a", **options):
 @pytest.mark.costly
 async def test_lifecycle_of_job_whose_queue_is_named_by_an_annotation(cluster):
     alice = cluster.sandbox.local("alice")
-    soon = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "soon"}, "value": 7}
+    soon = priority_class("soon", 7)
     await cluster.apply(soon)
     await alice.create("jobs", "team-a", annotated("first", cpu="2"))
     await cluster.job("first", runs)

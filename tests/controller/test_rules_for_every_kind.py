@@ -7,6 +7,7 @@ from custom_kinds import JOBSET, jobset, pod, served
 from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import gated
 from pod_examples import pod as plain_pod
+from queue_objects import priority_class
 
 from admission.controller.state.policy import ControllerPolicy, WaitForPodsReady
 from admission.kinds import all_kinds
@@ -20,7 +21,7 @@ NOWHERE = {"kubernetes.io/hostname": "nowhere"}
 @pytest.fixture
 async def cluster(world, tmp_path):
     """A cluster that gates these kinds, with a queue of 4 CPUs and a class of the priority 7."""
-    high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 7}
+    high = priority_class("high", 7)
     await world.apply(flavor(), cluster_queue(), local_queue(), high)
     async with (
         served(world.sandbox, KINDS.get("ray.io", "RayCluster")),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue
+from queue_objects import priority_class
 
 from admission.api.application import create_app, listening
 from admission.client import NotFound, Sluice
@@ -181,7 +182,7 @@ async def begin(world: World) -> None:
         *queue("incomplete", resourceGroups=[{"coveredResources": ["cpu"], "flavors": [absent]}]),
         local_queue("shut", "wide"),
         local_queue("astray", "gone"),
-        {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9},
+        priority_class("high", 9),
     )
     await world.apply(shut, reason="new rules")
 

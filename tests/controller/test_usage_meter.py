@@ -99,9 +99,7 @@ async def with_gpus(world: World) -> None:
         amounts = {**each["status"]["allocatable"], GPU: "8"}
         status = {"allocatable": amounts, "capacity": amounts}
         await world.user.patch("nodes", "", each["metadata"]["name"], {"status": status}, subresource="status")
-    quota = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "40"), (GPU, "32"))]
-    group = {"coveredResources": ["cpu", GPU], "flavors": [{"name": "default", "resources": quota}]}
-    await world.apply(flavor(), cluster_queue(resourceGroups=[group]), local_queue())
+    await world.apply(flavor(), cluster_queue(quotas={"default": {"cpu": "40", GPU: "32"}}), local_queue())
 
 
 async def started(world: World, made: dict[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue
 from pod_examples import GATE, MANAGED, gated, pod
+from queue_objects import priority_class
 
 from admission.kinds import all_kinds
 
@@ -98,10 +99,6 @@ async def test_preempted_pod_holds_quota_during_its_termination_grace_period(clu
     await seen(cluster, "urgent", runs)
     assert await usage(cluster) == {"urgent": 2000}
     assert [row.end_reason for row in await cluster.store.workloads.ledger(over.workload.uid)] == ["Evicted"]
-
-
-def priority_class(name, value):
-    return {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
 
 
 async def test_pending_pod_whose_gate_is_removed_by_user_is_deleted(cluster):

@@ -33,9 +33,7 @@ REQUESTS = {"cpu": "1", "memory": "1Gi"}
 
 def queue(**spec):
     """A queue of 8 CPUs, for 8 pods."""
-    resources = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "8"), ("memory", "8Gi"))]
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": resources}]}]
-    return cluster_queue(resourceGroups=groups, **spec)
+    return cluster_queue(quotas={"default": {"cpu": "8", "memory": "8Gi"}}, **spec)
 
 
 @pytest.fixture

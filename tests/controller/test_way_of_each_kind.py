@@ -13,6 +13,7 @@ from custom_kinds import definition, pods_of, restored_spec, served, until
 from grouped_kinds import pods_until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import GOLDEN, GPU, document
+from queue_objects import cluster_queue
 
 from admission.kinds import GROUPED, TRAIN_JOB, all_kinds, frameworks_known
 from admission.kinds.base import SCALE_REQUEST
@@ -35,15 +36,8 @@ def total(name):
 
 def queue_of(amounts):
     """A ClusterQueue with exactly this quota."""
-    units = {"cpu": "m"}
-    quotas = [{"name": key, "nominalQuota": f"{amounts[key]}{units.get(key, '')}"} for key in RESOURCES]
-    groups = [{"coveredResources": list(RESOURCES), "flavors": [{"name": "default", "resources": quotas}]}]
-    return {
-        "apiVersion": "sluice.dev/v1",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "cq"},
-        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
-    }
+    quotas = {key: f"{amounts[key]}m" if key == "cpu" else amounts[key] for key in RESOURCES}
+    return cluster_queue(quotas={"default": quotas})
 
 
 def node(number):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from job_examples import TOLERATION, job, local_queue
+from job_examples import TOLERATION, cluster_queue, job, local_queue
+from queue_objects import manifest, topology
 
 if TYPE_CHECKING:
     from conftest import World
@@ -29,25 +30,13 @@ def gpu_node(name: str, rack: str, *, cpu: str = "4") -> Object:
     }
 
 
-def topology(*levels: str, name: str = "dc") -> Object:
-    spec = {"levels": [{"nodeLabel": level} for level in levels]}
-    return {"apiVersion": "sluice.dev/v1", "kind": "Topology", "metadata": {"name": name}, "spec": spec}
-
-
 def queues_by(*levels: str, cpu: str = "1000", **spec: Any) -> list[Object]:
     """A flavor of the nodes in the pool, placed by these levels, and its queues."""
-    quota = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
-    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
     flavor = {"nodeLabels": POOL, "tolerations": [TOLERATION], "topologyName": "dc"}
     return [
-        topology(*levels),
-        {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "gpu"}, "spec": flavor},
-        {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "ClusterQueue",
-            "metadata": {"name": "cq"},
-            "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec},
-        },
+        topology("dc", *levels),
+        manifest("ResourceFlavor", "gpu", spec=flavor),
+        cluster_queue(quotas={"gpu": {"cpu": cpu}}, **spec),
         local_queue(),
     ]
 

@@ -24,6 +24,7 @@ from node import Node, Pod
 
 from admission.sandbox.sandbox import Sandbox
 from tests.deploy.commands import output_of
+from tests.queue_objects import cluster_queue, flavor, local_queue, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,26 +38,7 @@ VALUES: Object = {
 CERTIFICATES = "sluice-webhook-certificates"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 NODES = 4
-QUEUES = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - {name: default, resources: [{name: cpu, nominalQuota: 16}]}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
+QUEUES = (flavor(), cluster_queue(cpu=16), local_queue())
 
 
 def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
@@ -274,7 +256,7 @@ async def install(scene: Scene) -> None:
     await scene.helm("install", VALUES | {"replicas": scene.replicas})
     await scene.node.roll_out()
     await scene.kubectl("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=5m")
-    (scene.folder / "queues.yaml").write_text(QUEUES)
+    (scene.folder / "queues.yaml").write_text(text_of(*QUEUES))
     await scene.kubectl("apply", f"--filename={scene.folder / 'queues.yaml'}")
     assert (len(scene.node.of("serve")), len(scene.node.of("webhook"))) == (scene.replicas, 2)
     scene.tell(f"installed, {scene.replicas} replicas and two gates are ready, and there are queues")

@@ -33,7 +33,15 @@ from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from tests.deploy.custom_objects import custom_object, make_child, until, update_child
-from tests.queue_objects import create_objects
+from tests.queue_objects import (
+    cluster_queue,
+    create_objects,
+    flavor,
+    local_queue,
+    manifest,
+    provisioning_config,
+    topology,
+)
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
@@ -66,85 +74,28 @@ OTHER_GATES = (
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 )
-QUEUES = """
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu, memory, nvidia.com/gpu]
-    flavors:
-    - name: default
-      resources:
-      - {name: cpu, nominalQuota: 1000}
-      - {name: memory, nominalQuota: 1000Gi}
-      - {name: nvidia.com/gpu, nominalQuota: 1000}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
-PLACED = """
-apiVersion: sluice.dev/v1
-kind: Topology
-metadata: {name: hosts}
-spec: {levels: [{nodeLabel: kubernetes.io/hostname}]}
----
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: gpu}
-spec: {nodeLabels: {pool: gpu}, topologyName: hosts}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - {coveredResources: [cpu], flavors: [{name: gpu, resources: [{name: cpu, nominalQuota: 8}]}]}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
-PROVISIONED = """
-apiVersion: sluice.dev/v1
-kind: ProvisioningRequestConfig
-metadata: {name: up}
-spec: {provisioningClassName: best-effort-atomic-scale-up.autoscaling.x-k8s.io}
----
-apiVersion: sluice.dev/v1
-kind: AdmissionCheck
-metadata: {name: nodes}
-spec:
-  controllerName: kueue.x-k8s.io/provisioning-request
-  parameters: {apiGroup: kueue.x-k8s.io, kind: ProvisioningRequestConfig, name: up}
----
-apiVersion: sluice.dev/v1
-kind: ResourceFlavor
-metadata: {name: spot}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  admissionChecksStrategy: {admissionChecks: [{name: nodes}]}
-  resourceGroups:
-  - {coveredResources: [cpu], flavors: [{name: spot, resources: [{name: cpu, nominalQuota: 8}]}]}
----
-apiVersion: sluice.dev/v1
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
+AMOUNTS = {"cpu": 1000, "memory": "1000Gi", "nvidia.com/gpu": 1000}
+QUEUES = (flavor(), cluster_queue(quotas={"default": AMOUNTS}), local_queue())
+PLACED = (
+    topology("hosts", "kubernetes.io/hostname"),
+    manifest("ResourceFlavor", "gpu", spec={"nodeLabels": {"pool": "gpu"}, "topologyName": "hosts"}),
+    cluster_queue(flavor="gpu", cpu=8),
+    local_queue(),
+)
+PROVISIONED = (
+    provisioning_config("up", "best-effort-atomic-scale-up.autoscaling.x-k8s.io"),
+    manifest(
+        "AdmissionCheck",
+        "nodes",
+        spec={
+            "controllerName": "kueue.x-k8s.io/provisioning-request",
+            "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "up"},
+        },
+    ),
+    flavor("spot"),
+    cluster_queue(flavor="spot", cpu=8, admissionChecksStrategy={"admissionChecks": [{"name": "nodes"}]}),
+    local_queue(),
+)
 
 
 def roles_with(values: Object) -> list[Object]:
@@ -239,7 +190,7 @@ async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: P
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     roles = roles_with({"rbac": {"userRoles": False}})
     await migrate(database_url)
-    await create_objects(database_url, PLACED)
+    await create_objects(database_url, *PLACED)
     async with Sandbox(speed=60) as sandbox:
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -260,7 +211,7 @@ async def test_each_permission_for_provisioning_is_needed_to_start_a_job(tmp_pat
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     roles = roles_with({"rbac": {"userRoles": False}})
     await migrate(database_url)
-    await create_objects(database_url, PROVISIONED)
+    await create_objects(database_url, *PROVISIONED)
     async with Sandbox(speed=60) as sandbox, serve_kinds(sandbox, [AUTOSCALER]):
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -288,7 +239,7 @@ async def test_each_permission_to_cancel_is_needed_to_cancel_what_is_queued(tmp_
     roles = roles_with({"config": {"integrations": integrations}, "rbac": {"cancel": True}})
     kinds = [kind for kind in CUSTOM if kind.group in ("jobset.x-k8s.io", "example.com")]
     await migrate(database_url)
-    await create_objects(database_url, QUEUES)
+    await create_objects(database_url, *QUEUES)
     async with Sandbox(speed=60) as sandbox:
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -319,7 +270,7 @@ async def test_each_permission_for_devices_is_needed_to_count_claims(tmp_path: P
     config = {"resources": {"deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu"]}]}}
     roles = roles_with({"config": config, "rbac": {"userRoles": False}})
     await migrate(database_url)
-    await create_objects(database_url, QUEUES)
+    await create_objects(database_url, *QUEUES)
     async with Sandbox(speed=60) as sandbox:
         user = await _install(sandbox, tmp_path, roles)
         admin = sandbox.local("admin")
@@ -483,7 +434,7 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         f"--certificate-secret={NAMESPACE}/sluice-webhook-certificates",
         f"--lease={NAMESPACE}/sluice",
     )
-    await create_objects(database_url, QUEUES)
+    await create_objects(database_url, *QUEUES)
     admin = sandbox.local("admin")
     # One conflict for each kind, after which Sluice has to read the object again.
     resources = [("batch", "jobs"), *((kind.group, kind.plural) for kind in CUSTOM)]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import queue_objects
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,25 +30,15 @@ NAMESPACES: dict[str, dict[str, str]] = {"ns-a": {}, "ns-b": {}}
 
 
 def cluster_queue(name: str, gpus: int, **spec: Any) -> QueueObject:
-    flavors = [{"name": "a100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}]
-    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]
-    return parse_manifest(
-        {
-            "apiVersion": "sluice.dev/v1",
-            "kind": "ClusterQueue",
-            "metadata": {"name": name},
-            "spec": {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups, **spec},
-        }
-    )
+    quotas = {"a100": {"nvidia.com/gpu": str(gpus)}}
+    return parse_manifest(queue_objects.cluster_queue(name, quotas=quotas, **{"cohortName": "all", **spec}))
 
 
 def local_queue(namespace: str, leads_to: str) -> QueueObject:
-    metadata = {"name": "lq", "namespace": namespace}
-    spec = {"clusterQueue": leads_to}
-    return parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": metadata, "spec": spec})
+    return parse_manifest(queue_objects.local_queue("lq", namespace, leads_to))
 
 
-FLAVOR = parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "a100"}})
+FLAVOR = parse_manifest(queue_objects.flavor("a100"))
 QUEUES = (
     FLAVOR,
     cluster_queue("a", 4, preemption={"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}),
