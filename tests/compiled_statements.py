@@ -6,13 +6,10 @@ two: compiling the same statements again took a tenth of their processor time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Dialect, Engine, event
 from sqlalchemy.util import LRUCache
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Dialect
 
 
 class _SharedCache(LRUCache[Any, Any]):

@@ -15,28 +15,23 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 import strict_tls  # noqa: F401  # before modules that make contexts
 from aiohttp import web_app
 from postgresql_databases import MigratedDatabases
-from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
+from postgresql_server import NoPostgreSQL, PostgreSQL, copy_files, running_postgresql
 
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests import compiled_statements, sandbox_errors, sluice_server
 from tests.event_loop import EventLoop, run
 from tests.virtual_time import VirtualTimeLoop
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
-
-    from postgresql_server import PostgreSQL
 
 # With PYTHONDONTWRITEBYTECODE, which many containers set, each run would compile all tests and modules again, which
 # takes each worker 15 seconds; and each `sluice` that a test starts would compile its modules.

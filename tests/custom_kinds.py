@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.operators import NEEDED, definition, operator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 Object = dict[str, Any]
 

@@ -6,10 +6,8 @@ import asyncio
 import selectors
 import warnings
 from asyncio.sslproto import SSLProtocol
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 

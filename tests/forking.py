@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests import sluice_server
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 class Forked:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from custom_kinds import definition
@@ -13,9 +14,6 @@ from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.volcano import JOBS, VolcanoController
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 Object = dict[str, Any]
 

@@ -14,14 +14,12 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SECONDS_TO_END: Final = 1.0
 """Within which processes end that end by themselves, after a run that was not killed."""

@@ -7,10 +7,12 @@ import base64
 import hashlib
 import secrets
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jwt
 import orjson
@@ -20,10 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from admission.serving.tls import ReloadingContext
 from tests.api.pki import Authority
 from tests.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 CLIENT_ID, CLIENT_SECRET = "sluice", "the client's secret: 100 %"
 Claims = dict[str, Any]

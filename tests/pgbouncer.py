@@ -8,16 +8,12 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.postgresql_server import PostgreSQL
+from tests.postgresql_server import PostgreSQL
 
 POOL = 4
 """Server connections per database; few, so that the transactions of one client use several of them."""

@@ -6,18 +6,14 @@ Copying a database takes at least 0.1 s of processor time, deleting the rows of 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+from postgresql_server import PostgreSQL
 
 from tests.event_loop import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from postgresql_server import PostgreSQL
 
 on_both_databases = pytest.mark.parametrize(
     "database_kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True

@@ -8,18 +8,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import asyncpg
 
 from tests.event_loop import run
 from tests.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def _binaries() -> Path:

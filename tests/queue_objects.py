@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.store.audit_log import Author
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 API_VERSION = "sluice.dev/v1"
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 _LOGGED = re.compile(r"^\w+ could not (?:process|reconcile) .*\nTraceback .*\n(?: .*\n)*.*", re.MULTILINE)
 

@@ -23,14 +23,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 COMMAND: Final = Path(__file__).with_name("warm_sluice")
 """Script that stands in for `sluice`; it finds the server by `WARM_SLUICE` in its environment."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from custom_kinds import definition, served
 
@@ -12,9 +13,6 @@ from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.controllers.descriptions import DESCRIPTIONS
 from admission.sandbox.controllers.operator import Operator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 Object = dict[str, Any]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -15,22 +17,16 @@ from yarl import URL
 
 from admission.api.application import create_app, listening
 from admission.api.auth.delegation import Delegation
-from admission.api.auth.front_proxy import FrontProxy
+from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
+from admission.api.auth.oidc.client import OidcClient
 from admission.api.registry import PREFIX
+from admission.api.resources.explaining_engine import LocalController
 from admission.cluster.client import Client
+from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import DEFAULT_USERS
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.tls import ReloadingContext
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
-
-    from admission.api.auth.front_proxy import AuthenticatingProxy
-    from admission.api.auth.oidc.client import OidcClient
-    from admission.api.resources.explaining_engine import LocalController
-    from admission.sandbox.apiserver.requests import User
-    from admission.store.store import Store
+from admission.store.store import Store
 
 ADMIN_TOKEN = "the-admins-token"
 RBAC = "rbac.authorization.k8s.io"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 
 from admission.api.application import create_app, listening
+from admission.store.store import Store
 from tests.postgresql_databases import on_both_databases as on_both_databases
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from admission.store.store import Store
 
 TOKEN = "correct horse battery".replace(" ", "-")
 PREFIX = "/apis/sluice.dev/v1"

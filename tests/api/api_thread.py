@@ -6,10 +6,10 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
 
 from api_client import TOKEN
 from queue_objects import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
@@ -21,9 +21,6 @@ from admission.store.audit_log import Author
 from admission.store.records import State
 from admission.store.store import Store
 from tests.event_loop import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OBJECTS = (
     flavor("default", pool="a"),

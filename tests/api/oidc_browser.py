@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from api_and_cluster import ApiAndCluster
+from api_client import Answer
 
 from admission.api.auth.oidc.client import OidcClient
 from tests.oidc_issuer import CLIENT_ID, Issuer
-
-if TYPE_CHECKING:
-    from api_and_cluster import ApiAndCluster
-    from api_client import Answer
 
 OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
 DASHBOARD = "https://sluice.example"

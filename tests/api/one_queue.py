@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 from api_client import PREFIX, TOKEN, Client
@@ -14,13 +15,8 @@ from workload_records import NOW, commit, record
 from admission.api.application import create_app, listening
 from admission.api.resources.explaining_engine import NoController
 from admission.model.workload import PodSet
-from admission.store.records import State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from admission.store.records import WorkloadRecord
-    from admission.store.store import Store
+from admission.store.records import State, WorkloadRecord
+from admission.store.store import Store
 
 MERGE = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/merge-patch+json"}
 DRY = {"dryRun": "All"}

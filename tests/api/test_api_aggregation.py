@@ -6,9 +6,10 @@ import asyncio
 import base64
 import shutil
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import pytest
@@ -35,11 +36,7 @@ from admission.cli.serve.aggregation import (
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.sluice.dev"
 SERVICE = "/api/v1/namespaces/sluice-system/services/sluice-external"

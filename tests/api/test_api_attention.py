@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
-from api_client import on_both_databases, serving
+from api_client import Client, on_both_databases, serving
 from workload_records import NOW, NOW_TEXT, record
 
 from admission.api.resources.leader_view import NoLeader
 from admission.store.records import State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from api_client import Client
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 
 class Leader(NoLeader):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -24,12 +26,7 @@ from admission.api.watch import watch_request
 from admission.cluster.client import Client
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 
 class Cluster:

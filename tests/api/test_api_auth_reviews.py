@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,10 +16,6 @@ from admission.api.auth.authentication import AuthMethod, Identity
 from admission.api.auth.delegation import Attributes, Delegation
 from admission.api.errors import ReviewUnavailable
 from admission.cluster.client import Client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 ALICE = {"username": "alice", "uid": "4", "groups": ["team-a"], "extra": {"b": ["2"], "a": ["1"]}}
 

@@ -6,19 +6,14 @@ import gzip
 import http.client
 import json
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from api_client import PREFIX, TOKEN
-from api_thread import running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from api_thread import Running
+from api_thread import Running, running
 
 BUSY_SECONDS = 0.5
 """Processor time for which one request may block the event loop."""

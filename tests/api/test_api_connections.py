@@ -7,8 +7,8 @@ import resource
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
@@ -18,9 +18,6 @@ from admission.serving.connections import ConnectionLimits, Connections, trust
 from admission.serving.listener import listening, open_sockets
 from admission.serving.runtime import new_loop
 from admission.serving.tls import ReloadingContext
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 PATIENT = ConnectionLimits(total=100, anonymous_per_address=100, handshake=60, header=60, idle=60, body=60, unread=60)
 """Limits too high to be reached by a test that does not lower them."""

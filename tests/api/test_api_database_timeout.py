@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from api_client import Client
 from queue_objects import flavor
 
 from admission.api.http import database_timeout
-
-if TYPE_CHECKING:
-    from api_client import Client
-
-    from admission.store.store import Store
-    from tests.postgresql_server import PostgreSQL
+from admission.store.store import Store
+from tests.postgresql_server import PostgreSQL
 
 pytestmark = pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)
 

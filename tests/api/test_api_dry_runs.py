@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from api_client import Client, on_both_databases
@@ -11,12 +12,8 @@ from queue_objects import admission_check, cluster_queue, cohort, flavor, local_
 from workload_records import NOW
 
 from admission.store.records import State
+from admission.store.store import Store
 from tests.executed_statements import executed
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from admission.store.store import Store
 
 NOTHING = {
     "counts": {"admitted": 0, "evicted": 0, "impossible": 0},

@@ -10,22 +10,17 @@ import json
 import shutil
 import time
 import zlib
+from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from itertools import cycle
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import pytest
 from api_client import TOKEN
-from api_thread import running
+from api_thread import Running, running
 from hypothesis import HealthCheck, Phase, settings
 from openapi_schema import schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from api_thread import Running
 
 BUSY_SECONDS = 0.5
 """Processor time for which one request may block the event loop."""

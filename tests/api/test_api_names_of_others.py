@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 import yaml
-from api_and_cluster import PREFIX, RBAC, serving_with_cluster
-from api_client import Events
+from api_and_cluster import PREFIX, RBAC, ApiAndCluster, serving_with_cluster
+from api_client import Answer, Events
 from queue_objects import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import MAIN, NOW, record
 
@@ -29,16 +30,8 @@ from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSetAssignment
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
 from admission.store.audit_log import Author
-from admission.store.records import Changes, Opened, State, Transition
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from api_and_cluster import ApiAndCluster
-    from api_client import Answer
-
-    from admission.store.records import WorkloadRecord
-    from admission.store.store import Store
+from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
+from admission.store.store import Store
 
 ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

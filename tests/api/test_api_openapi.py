@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from api_client import PREFIX, TOKEN
@@ -16,9 +17,6 @@ from admission.api.kinds.object_schemas import SubscriptionStatus
 from admission.api.openapi import report_schemas
 from admission.model import answers
 from admission.store.records import State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OWN = "dev.sluice.v1."
 

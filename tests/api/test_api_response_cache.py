@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from api_client import Client
 
 from admission.api.http.response_cache import MAX_ENTRIES, ResponseCache, RevisionCache
-
-if TYPE_CHECKING:
-    from api_client import Client
 
 HOUR = 3600.0
 

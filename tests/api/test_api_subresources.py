@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from api_client import PREFIX, Client, on_both_databases
@@ -18,13 +19,8 @@ from admission.cli.commands.history import workload_history_lines
 from admission.engine import Explanation, PreemptionHint
 from admission.model import answers
 from admission.model.terms import Terms, parse_after
-from admission.store.records import Changes, CheckRecord, LastEviction, State, Transition
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from admission.store.records import WorkloadRecord
-    from admission.store.store import Store
+from admission.store.records import Changes, CheckRecord, LastEviction, State, Transition, WorkloadRecord
+from admission.store.store import Store
 
 
 @pytest.fixture

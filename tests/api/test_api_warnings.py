@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from api_client import PREFIX, Client
 from one_queue import DRY, MERGE, job, one_queue, submitted
 from queue_objects import cluster_queue, local_queue
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 
 @pytest.fixture

@@ -6,26 +6,21 @@ import asyncio
 import json
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
+from api_and_cluster import ADMIN_TOKEN, ApiAndCluster, serving_with_cluster
 from api_client import PREFIX, TOKEN
 from queue_objects import cohort
 
 from admission.api.watch import broadcast, watch_request
 from admission.model.manifests import parse_manifest
+from admission.model.queues import QueueObject
 from admission.store.audit_log import Author
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from api_and_cluster import ApiAndCluster
-
-    from admission.model.queues import QueueObject
 
 READ = [{"apiGroups": ["sluice.dev"], "resources": ["workloads"], "verbs": ["list", "watch"]}]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from api_client import Client, on_both_databases, serving
@@ -14,10 +14,8 @@ from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.errors import DatabaseUnavailable
 from admission.store.objects import versions
+from admission.store.store import Store
 from tests.executed_statements import executed
-
-if TYPE_CHECKING:
-    from admission.store.store import Store
 
 VERSIONS = "queue_object_versions"
 PAGE = (VERSIONS, "LIMIT", "content", "kind")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-
-if TYPE_CHECKING:
-    from api_client import Client
+from api_client import Client
 
 
 @pytest.mark.parametrize(

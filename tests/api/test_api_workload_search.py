@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
-from api_client import on_both_databases, serving
+from api_client import Client, on_both_databases, serving
 from queue_objects import cluster_queue, local_queue
 from workload_records import ADMISSION, NOW, record
 
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from api_client import Client
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 HOUR = 3600.0
 

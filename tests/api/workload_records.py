@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
-
-if TYPE_CHECKING:
-    from admission.store.store import Store
+from admission.store.store import Store
 
 NOW = 1_750_000_000.0
 NOW_TEXT = "2025-06-15T15:06:40Z"

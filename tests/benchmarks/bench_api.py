@@ -6,8 +6,8 @@ import asyncio
 import statistics
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import aiohttp
 from sqlalchemy import text
@@ -20,9 +20,6 @@ from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, in_each_database
 from tests.queue_objects import create_objects, local_queue, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 _WORKLOADS = 100_000
 _AT_ONCE = 5_000

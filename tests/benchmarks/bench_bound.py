@@ -5,15 +5,13 @@ from __future__ import annotations
 import heapq
 import importlib.util
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from admission.engine import Engine, NamespaceChanged, QueueObjectChanged, WorkloadGone, WorkloadPending
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
 from tests.benchmarks.measure import TOOLS, Figure, Skipped
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _SCALE = 0.1
 _LATENCIES = (0.0, 0.05, 0.1, 0.2)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.children import alongside
 from admission.cli.demo.load import prepare, submit
 from admission.cli.demo.observer import Observer
-from admission.cli.demo.plan import PlannedJob, queue_documents, three_teams
+from admission.cli.demo.plan import PlannedJob, ScenePlan, queue_documents, three_teams
 from admission.cli.demo.stage import sluice_writes
 from admission.model.workload import LOCAL
 from tests.benchmarks.measure import Figure, at_most, running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from admission.cli.demo.plan import ScenePlan
 
 _JOBS = 1000
 SPEED = 60.0

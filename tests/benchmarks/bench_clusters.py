@@ -12,10 +12,11 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import text
 
@@ -27,9 +28,6 @@ from admission.store.database.connection import Location, connect
 from tests.benchmarks.large_sandbox import GPU, QUEUE, large_sandbox, others, waiting_job
 from tests.benchmarks.measure import Figure, Watched, at_least, at_most, cpu_seconds, percentile, resident_mib
 from tests.queue_objects import cluster_queue, flavor, local_queue, manifest, resource_group
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CLUSTERS, _NODES, _WAITING = 20, 500, 50_000
 _ROUNDS, _OF_ROUND = 5, 2_000

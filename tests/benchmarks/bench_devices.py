@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.benchmarks.measure import Figure, at_most, running
+from tests.benchmarks.measure import Figure, Running, at_most, running
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from tests.benchmarks.measure import Running
 
 _COUNT: Final = 1000
 _NODES: Final = 20

@@ -12,17 +12,20 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.serve.simulating import EstimatingProcess
+from admission.controller.controller import Controller
 from admission.engine import (
     Engine,
+    Event,
     NamespaceChanged,
     Policy,
     QueueObjectChanged,
@@ -31,6 +34,7 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.model.manifests import parse_manifest
+from admission.model.queues import QueueObject
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.serving.runtime import tune
 from admission.simulate.calibration import Calibration, Range, ReportedRange
@@ -43,13 +47,6 @@ from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, Skipped, at_most
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from admission.controller.controller import Controller
-    from admission.engine import Event
-    from admission.model.queues import QueueObject
 
 _TRACE = Path(os.environ.get("SLUICE_TRACE", Path(__file__).parents[3] / "shared" / "traces" / "openb_pods.csv"))
 _QUOTA = 0.6

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from asyncio.subprocess import Process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import yaml
 
 from admission.cli.demo.stage import running_sandbox
 from tests.benchmarks.measure import TOOLS, Figure, Skipped, running
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
 
 _SCENARIOS = (("baseline", "0.1"), ("burst", "1"))
 """Name and scale: the shape of Kueue's scalability test, and 2,000 Jobs created as fast as possible."""

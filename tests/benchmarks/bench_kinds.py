@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.cli.demo.stage import SLUICE_USER
-from tests.benchmarks.measure import Figure, resident_mib, running
+from tests.benchmarks.measure import Figure, Running, resident_mib, running
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from tests.benchmarks.measure import Running
 
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
 _COUNT = 400

@@ -12,8 +12,10 @@ import statistics
 import sys
 import tempfile
 import time
+from asyncio.subprocess import Process
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 from playwright.async_api import async_playwright
@@ -27,10 +29,6 @@ from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most
 from tests.queue_objects import cluster_queue, cohort, create_objects, flavor, local_queue
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Iterator
 
 _QUEUES, _COHORTS = 1000, 40
 _PENDING, _RUNNING = 20_000, 2_000

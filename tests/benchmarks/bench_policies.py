@@ -11,8 +11,9 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from admission.cli.demo.account import Phase, SceneAccount
 from admission.cli.demo.children import alongside
@@ -35,9 +36,6 @@ from admission.model.workload import LOCAL, PodSet, Workload
 from tests.benchmarks.bench_burst import SPEED, plan, until
 from tests.benchmarks.measure import Figure, at_least, running
 from tests.queue_objects import cluster_queue, flavor, local_queue, manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _BUDGETS, _USERS, _CALENDARS, _RESERVATIONS, _QUEUES = 1000, 10_000, 200, 100, 200
 _WORKLOADS = 2000

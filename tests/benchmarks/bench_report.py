@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from sqlalchemy import text
 
@@ -14,9 +14,6 @@ from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, in_each_database
 from tests.queue_objects import cluster_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WORKLOADS = 1_000_000
 _QUEUES = 20

@@ -10,9 +10,10 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 
@@ -29,9 +30,6 @@ from admission.store.store import Store
 from tests.benchmarks.measure import Figure, at_most, cpu_seconds, peak_mib
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PENDING = 100_000
 _RUNNING = 5_000

@@ -6,13 +6,10 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.benchmarks.measure import Figure, children, cpu_seconds, resident_mib, running
+from tests.benchmarks.measure import Figure, Running, children, cpu_seconds, resident_mib, running
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from tests.benchmarks.measure import Running
 
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
 _SECONDS = 20.0

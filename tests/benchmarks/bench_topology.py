@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import NodeState, PodRules
@@ -18,9 +18,6 @@ from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
 from tests.benchmarks import bench_topology_cluster, bench_topology_preemption
 from tests.benchmarks.measure import Figure, at_most
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = (100, 1_000, 10_000)
 GPU = "nvidia.com/gpu"

@@ -10,11 +10,12 @@ import asyncio
 import secrets
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -30,9 +31,6 @@ from admission.store.store import Store
 from tests.benchmarks.large_sandbox import GPU, large_sandbox, readiness
 from tests.benchmarks.measure import Figure, Watched, at_least, at_most, cpu_seconds, peak_mib, resident_mib
 from tests.queue_objects import cluster_queue, flavor, local_queue, manifest, topology
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
 
 SIZES = (100, 1_000, 10_000)
 """Numbers of nodes."""

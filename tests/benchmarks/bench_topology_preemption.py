@@ -6,8 +6,9 @@ Processor time of one cycle of the engine.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.engine import (
     Engine,
@@ -26,9 +27,6 @@ from admission.model.workload import Admission, PodSet, PodSetAssignment, Worklo
 from admission.serving.runtime import tune, without_garbage
 from tests.benchmarks.measure import Figure, at_most
 from tests.queue_objects import cluster_queue, local_queue, manifest, topology
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CANDIDATES = 700
 _GPU = "nvidia.com/gpu"

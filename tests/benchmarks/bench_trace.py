@@ -13,12 +13,15 @@ import logging
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import FrameType
+from typing import Any, Final, Self
 
 import orjson
+from sqlalchemy import Connection
 
 from admission.cluster.client import Client
 from admission.controller.controller import Controller
@@ -29,12 +32,6 @@ from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.benchmarks.measure import REPOSITORY, Figure
 from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from sqlalchemy import Connection
 
 _FIRST: Final = ("controller/state/inbox.py", "offer")
 _LAST: Final = ("cluster/client.py", "patch")

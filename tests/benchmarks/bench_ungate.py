@@ -11,18 +11,15 @@ import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.cli.demo.children import alongside, guarded
-from admission.cli.demo.stage import SLUICE_USER, apply, running_sandbox, running_sluice
+from admission.cli.demo.stage import SLUICE_USER, DemoSluice, apply, running_sandbox, running_sluice
 from admission.cluster.client import Client
 from admission.model.errors import ClusterError
 from tests.benchmarks.measure import Figure, at_most, children, cpu_seconds
 from tests.chaos.kill_serve import kill
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from admission.cli.demo.stage import DemoSluice
 
 _PODS = 10_000
 _AT_ONCE = 16

@@ -10,21 +10,18 @@ import ssl
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import orjson
 
 from admission.cli.demo.plan import job_document, queue_documents, three_teams
+from admission.cluster.client import Client
 from admission.kinds.topology import REQUIRED_KEY
 from tests.benchmarks.measure import REPOSITORY, Figure, Running, at_most, children, percentile, resident_mib, running
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from admission.cluster.client import Client
 
 _RATE = 200
 _SECONDS = 10

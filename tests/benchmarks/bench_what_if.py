@@ -10,25 +10,21 @@ import csv
 import os
 import random
 import time
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from admission.cli.output.charts import quota_chart
 from admission.engine import Policy
 from admission.model.manifests import parse_manifest
+from admission.model.queues import QueueObject
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.simulate.what_if import what_if
+from admission.simulate.what_if import CourseSummary, Waits, what_if
 from admission.store.records import QueueObjectVersion, State, WorkloadRecord
 from admission.store.workloads.past import Past, PastWorkload, Spell
 from tests.benchmarks.measure import REPOSITORY, Figure, at_most
 from tests.queue_objects import cluster_queue, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from admission.model.queues import QueueObject
-    from admission.simulate.what_if import CourseSummary, Waits
 
 _GPU: Final = "nvidia.com/gpu"
 _START: Final = 1_760_000_000.0

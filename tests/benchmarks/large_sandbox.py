@@ -11,17 +11,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.model.topology import HOSTNAME
+from admission.sandbox.local import LocalClient
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from admission.sandbox.local import LocalClient
 
 GPU = "nvidia.com/gpu"
 QUEUE = "jobs"

@@ -7,20 +7,17 @@ import math
 import os
 import tempfile
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.cli.demo.children import guarded
 from admission.cli.demo.stage import DemoCluster, DemoSluice, apply, running_sandbox, running_sluice
 from admission.cluster.client import Client
+from admission.cluster.informer import Informer
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-
-    from admission.cluster.informer import Informer
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = REPOSITORY.parent / "shared" / "tools"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from dashboard_people import Person, person
 from dashboard_world import ADMIN_TOKEN, World, world
 from playwright.async_api import Browser, async_playwright, expect
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 # Chromium has no sandbox as root; the other options prevent requests to Google's servers.
 _ARGUMENTS = [

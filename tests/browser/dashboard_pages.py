@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, Page
 
 from admission.api.application import create_app, listening
 from admission.api.resources.explaining_engine import NoController
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from playwright.async_api import Browser, Page
 
 TOKEN = "t"
 

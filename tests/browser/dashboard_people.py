@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from dashboard_world import World
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from dashboard_world import World
-    from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
-
 
 OPEN = """async (path) => {
   history.pushState(null, "", `/ui/${path}`);

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page
+from playwright.async_api import Page
 
 
 async def search(page: Page, text: str) -> None:

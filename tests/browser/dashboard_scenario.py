@@ -8,19 +8,17 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queue_objects import manifest
 
 from admission.api.resources.explaining_engine import Engines, NoController
+from admission.api.resources.leader_view import LastAudit
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
-
-if TYPE_CHECKING:
-    from admission.api.resources.leader_view import LastAudit
-    from admission.store.store import Store
+from admission.store.store import Store
 
 GPU = "nvidia.com/gpu"
 GI = 2**30

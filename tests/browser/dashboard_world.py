@@ -11,28 +11,24 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import yaml
 from dashboard_scenario import TEAMS, Scenario, ScenarioClock, Teams, fill
 
 from admission.api.application import create_app, listening
 from admission.api.auth.delegation import Delegation
+from admission.api.auth.oidc.client import OidcClient
 from admission.cluster.client import Client
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from admission.api.auth.oidc.client import OidcClient
 
 ADMIN_TOKEN = "the-admins-token"
 USERS = {

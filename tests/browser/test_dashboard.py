@@ -7,25 +7,20 @@ import csv
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from dashboard_people import FOCUSED, OPEN, Person, admit, check_pods_of_other_kinds, pending_record, person, put
 from dashboard_queues import finished_days, search
 from dashboard_scenario import HOSTILE, RTL
-from dashboard_world import ADMIN_TOKEN
-from playwright.async_api import expect
+from dashboard_world import ADMIN_TOKEN, World
+from playwright.async_api import Browser, expect
 from queue_objects import manifest
 
 from admission.api.resources.leader_view import LastAudit
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.records import LastEviction
-
-if TYPE_CHECKING:
-    from dashboard_world import World
-    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,22 +8,18 @@ import json
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from dashboard_people import OPEN, Person, admit, pending_record, person, put
-from dashboard_world import ADMIN_TOKEN
-from playwright.async_api import expect
+from dashboard_world import ADMIN_TOKEN, World
+from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
 
 from admission.api.application import create_app, listening
 from admission.model import sentences
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from dashboard_world import World
-    from playwright.async_api import Browser, BrowserContext, Page, Request, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from dashboard_people import Person
 from dashboard_world import ADMIN_TOKEN
-from playwright.async_api import expect
+from playwright.async_api import Browser, Route, expect
 from queue_objects import cluster_queue, create_objects, flavor, manifest
 
 from admission.api.application import create_app, listening
@@ -21,12 +22,6 @@ from admission.model.workload import PodSet, Workload
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, State, WorkloadRecord
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from playwright.async_api import Browser, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

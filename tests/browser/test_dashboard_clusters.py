@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.store import Store
 from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue, manifest, resource_group
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
-
-    from admission.store.store import Store
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 

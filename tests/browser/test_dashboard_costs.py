@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from tests.queue_objects import create_objects, price_book
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from dashboard_people import pending_record, person, put
-from dashboard_world import ADMIN_TOKEN
-from playwright.async_api import expect
+from dashboard_people import Person, pending_record, person, put
+from dashboard_world import ADMIN_TOKEN, World
+from playwright.async_api import Browser, expect
 from queue_objects import resource_group
-
-if TYPE_CHECKING:
-    from dashboard_people import Person
-    from dashboard_world import World
-    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 

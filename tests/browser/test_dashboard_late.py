@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
-from dashboard_people import pending_record, person, put
-from dashboard_world import ADMIN_TOKEN
-from playwright.async_api import expect
-
-if TYPE_CHECKING:
-    from dashboard_people import Person
-    from dashboard_world import World
-    from playwright.async_api import Browser, Route
+from dashboard_people import Person, pending_record, person, put
+from dashboard_world import ADMIN_TOKEN, World
+from playwright.async_api import Browser, Route, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from dashboard_people import Person
 from dashboard_queues import search
 from playwright.async_api import expect
-
-if TYPE_CHECKING:
-    from dashboard_people import Person
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 from queue_objects import cluster_queue, create_objects, local_queue
 
 from admission.model.workload import PodSet, Workload
 from admission.store.records import Changes, State, Transition, WorkloadRecord
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -12,9 +12,6 @@ from playwright.async_api import Browser, BrowserContext, expect
 from admission.api.auth.oidc.client import OidcClient
 from tests.oidc_issuer import CLIENT_ID, Issuer, issuer
 from tests.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 from queue_objects import cluster_queue, create_objects, flavor, reservation
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from dashboard_people import Person, person
-from dashboard_world import ADMIN_TOKEN
-from playwright.async_api import expect
-
-if TYPE_CHECKING:
-    from dashboard_world import World
-    from playwright.async_api import Browser, Page, Route
+from dashboard_world import ADMIN_TOKEN, World
+from playwright.async_api import Browser, Page, Route, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 

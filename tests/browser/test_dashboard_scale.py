@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 from dashboard_people import person
-from dashboard_scenario import TEAMS
-from dashboard_world import ADMIN_TOKEN, SavedScenario, world
-from playwright.async_api import expect
+from dashboard_scenario import TEAMS, Scenario
+from dashboard_world import ADMIN_TOKEN, SavedScenario, World, world
+from playwright.async_api import Browser, Locator, Page, expect
 
 from admission.store.records import Changes, State, Transition, WorkloadRecord
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from dashboard_scenario import Scenario
-    from dashboard_world import World
-    from playwright.async_api import Browser, Locator, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 

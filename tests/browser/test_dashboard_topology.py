@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
-from playwright.async_api import expect
+from playwright.async_api import Browser, Page, expect
 from queue_objects import cluster_queue, local_queue, manifest, topology
 
 from admission.api.resources.explaining_engine import NoController
@@ -23,11 +23,6 @@ from admission.engine.topology.nodes import NodeState
 from admission.model.manifests import parse_manifest
 from admission.model.topology import HOSTNAME, TopologyRequest
 from admission.model.workload import PodSet, Workload
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.async_api import Browser, Page
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
+from dashboard_people import Person
 from playwright.async_api import Browser, Page, expect
 
 from admission.api.errors import TooManyRequests
+from admission.api.resources.what_if import WhatIf
 from tests.cli.serve_processes import QUEUES, TOKEN, waits_recorded
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-    from pathlib import Path
-
-    from dashboard_people import Person
-
-    from admission.api.resources.what_if import WhatIf
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 

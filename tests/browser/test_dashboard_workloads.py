@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from dashboard_pages import check_accessible
 from dashboard_people import Person, admit, pending_record, person, put
-from playwright.async_api import expect
+from dashboard_world import World
+from playwright.async_api import Browser, Locator, Page, expect
 
 from admission.model.terms import Terms, parse_after
 from admission.store.records import State
-
-if TYPE_CHECKING:
-    from dashboard_world import World
-    from playwright.async_api import Browser, Locator, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
+from playwright.async_api import Page as Tab
 
 from admission.cli.demo.account import SceneAccount
 from admission.cli.demo.closing import Costs, close
 from admission.cli.demo.page import DemoPage
 from admission.cli.demo.plan import PlannedJob, job_document, three_teams
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from playwright.async_api import Browser
-    from playwright.async_api import Page as Tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import click
 from click.testing import CliRunner, Result
 
 from admission.cli.main import main
-
-if TYPE_CHECKING:
-    import click
 
 TOKEN = "a-token"
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
+from aiohttp import web
 from command_runner import TOKEN, Sluice
 
 from admission.api.application import create_app, listening
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from aiohttp import web
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 
 @pytest.fixture

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from ports import free_port
-from serve_processes import serving
+from serve_processes import Replica, serving
 
+from admission.sandbox.sandbox import Sandbox
 from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from serve_processes import Replica
-
-    from admission.sandbox.sandbox import Sandbox
 
 Object = dict[str, Any]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import yaml
@@ -17,14 +18,10 @@ from ports import free_port
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
+from admission.store.records import WorkloadRecord
 from admission.store.store import Store
 from tests.forking import Forked
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-
-    from admission.store.records import WorkloadRecord
 
 Object = dict[str, Any]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,12 +23,7 @@ from admission.engine.events import WorkloadGone
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import migrate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 
 @pytest.fixture

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from command_runner import Sluice
 from pydantic.alias_generators import to_camel
 
 from admission.cli.configuration.settings import Settings, load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 sluice = Sluice()
 

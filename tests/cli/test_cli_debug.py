@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from command_runner import TOKEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from command_runner import Sluice
+from command_runner import TOKEN, Sluice
 
 QUEUES = """
 apiVersion: sluice.dev/v1

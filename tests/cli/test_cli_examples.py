@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -15,9 +15,6 @@ import yaml
 from admission.cli.main import main
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import Changes, Opened, State, WorkloadRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 QUEUES = """
 {apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}

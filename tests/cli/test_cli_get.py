@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -24,15 +25,9 @@ from admission.model.queues import Cohort
 from admission.model.workload import Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, State, WorkloadRecord
+from admission.store.store import Store
 from tests.conftest import Clock
 from tests.sqlite_store import sqlite_store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from admission.store.store import Store
-
 
 read_only = pytest.mark.asyncio(loop_scope="module")
 """Mark of tests that share objects with others, by `empty` or `filled`: their commands write nothing."""

@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
+from click.testing import Result
 from command_runner import Sluice
 from custom_kinds import TRAINING_RUN_FORM, served, until
 from ports import free_port
@@ -23,11 +25,6 @@ from serve_processes import sluice as sluice_process
 from admission.client import Sluice as Client
 from admission.kinds import all_kinds, parse_form
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from click.testing import Result
 
 ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 FLAGS = ("--queue", "lq", "--image", "trainer:1")

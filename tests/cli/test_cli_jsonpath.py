@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from admission.cli.output.jsonpath import parse, render
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OBJECT = {
     "kind": "Shelf",

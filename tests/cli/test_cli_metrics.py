@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from ports import free_port
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from serve_processes import NODE, QUEUES, all_complete, job, serving
 
@@ -18,11 +19,6 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prometheus_client import Metric
 
 RACKS = """
 apiVersion: sluice.dev/v1

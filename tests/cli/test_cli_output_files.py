@@ -8,19 +8,14 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from command_runner import TOKEN
+from command_runner import TOKEN, Sluice
 
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
+from admission.store.store import Store
 from tests import sluice_server
-
-if TYPE_CHECKING:
-    from command_runner import Sluice
-
-    from admission.store.store import Store
 
 SLUICE = Path(sys.executable).with_name("sluice")
 EXPORT = ("export", "--as", "sluice")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.store.retention import Retention
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 86400.0
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
+from command_runner import Sluice
 
 from admission.model.queues import ClusterQueue
 from admission.model.workload import PodSet, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, State, Transition, WorkloadRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from command_runner import Sluice
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 EVIL = "\x1b]0;owned\x07 \x9b31m \x7f \u202eback\u2066 \x1b[2J\r\n\nNAME  all is well\u2028"
 NOW = 1_750_000_000.0

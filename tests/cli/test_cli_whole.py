@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_runner import Sluice
@@ -18,9 +19,6 @@ from serve_processes import NODE, QUEUES, TOKEN, job, serving
 from admission.client import Sluice as Client
 from admission.client import Unavailable
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 MORE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,9 +19,6 @@ from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MADE = ("serviceaccounts", "clusterroles", "clusterrolebindings", "roles", "rolebindings", "deployments", "secrets")
 GATES = ("mutatingadmissionpolicies", "mutatingwebhookconfigurations", "validatingadmissionpolicies")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from admission.cli.demo.plan import GPU, ScenePlan, node_document, queue_documen
 from admission.cli.demo.scenes import fair_share
 from admission.cli.demo.trace import BadTrace, trace_plan
 from admission.model.manifests import parse_manifest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time"
 

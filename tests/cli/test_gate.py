@@ -9,10 +9,10 @@ import re
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,9 +26,6 @@ from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from webhooks.certificates import Certificates
 from webhooks.gate import GateConfig
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ variable KUBEFLOW names. JobSet has no Python client on PyPI.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from custom_kinds import served
@@ -17,9 +18,6 @@ from trainer import FRAMEWORKS, trainer
 
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PYTHON = os.environ.get("KUBEFLOW", "")
 Object = dict[str, Any]

@@ -7,7 +7,8 @@ whose python the variable KUBERAY names.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from custom_kinds import served
@@ -16,9 +17,6 @@ from grouped_kinds import pods_until
 
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PYTHON = os.environ.get("KUBERAY", "")
 Object = dict[str, Any]

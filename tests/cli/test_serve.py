@@ -7,8 +7,9 @@ import json
 import resource
 import signal
 import socket
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,10 +20,6 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store
 from tests.api.pki import Authority
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 async def finished(*arguments: str, **environment: str) -> tuple[int | None, str, str]:

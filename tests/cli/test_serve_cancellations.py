@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import aiohttp
 import pytest
-from serve_processes import NODE, QUEUES, job, serving
+from serve_processes import NODE, QUEUES, Replica, job, serving
 
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import migrate
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from serve_processes import Replica
 
 TRAIN = "/apis/sluice.dev/v1/namespaces/default/workloads/train"
 

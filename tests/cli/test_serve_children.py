@@ -6,22 +6,17 @@ import asyncio
 import copy
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
-from custom_kinds import JOBSET, KINDS, definition, jobset, until
-from serve_processes import NODE, QUEUES, free_port, serving
+from custom_kinds import JOBSET, KINDS, Object, definition, jobset, until
+from serve_processes import NODE, QUEUES, Replica, free_port, serving
 
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from custom_kinds import Object
-    from serve_processes import Replica
 
 CONFIGURATION = """
 integrations: {frameworks: [batch/job, pod, jobset.x-k8s.io/jobset]}

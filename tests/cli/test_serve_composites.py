@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from custom_kinds import definition
-from serve_processes import NODE, QUEUES, free_port, serving
+from serve_processes import NODE, QUEUES, Replica, free_port, serving
 
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from serve_processes import Replica
 
 SIZES = all_kinds(frameworks=("batch/job", "pod")).sizes
 COMPOSITE = SIZES["scheduling.k8s.io", "CompositePodGroup"]

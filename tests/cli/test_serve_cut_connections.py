@@ -8,7 +8,8 @@ import logging
 import socket
 import ssl
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from ports import free_port
@@ -16,10 +17,6 @@ from serve_processes import TOKEN, serving
 
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.runtime import new_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 REQUEST = (
     f"GET /openapi/v3/apis/sluice.dev/v1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()

@@ -6,24 +6,18 @@ import asyncio
 import json
 import signal
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_runner import Sluice
-from serve_processes import NODE, QUEUES, TOKEN, job, serving
+from serve_processes import NODE, QUEUES, TOKEN, Replica, job, serving
 
-from admission.cli.demo.stage import running_sandbox
+from admission.cli.demo.stage import DemoCluster, running_sandbox
 from admission.cluster.client import Client
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from serve_processes import Replica
-
-    from admission.cli.demo.stage import DemoCluster
 
 NOTICED = 60.0
 """Seconds within which /readyz has to fail."""

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from custom_kinds import JOBSET, KINDS, definition, jobset, until
-from serve_processes import NODE, QUEUES, all_complete, free_port, job, serving
+from serve_processes import NODE, QUEUES, Object, Replica, all_complete, free_port, job, serving
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from serve_processes import Object, Replica
 
 QUEUE, KUEUE_QUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
 DELAY = 0.5

@@ -6,8 +6,9 @@ import asyncio
 import shutil
 import signal
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from serve_processes import NODE, QUEUES, job, serving, sluice
@@ -16,10 +17,6 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 LEASE = ("leases", "kube-system", "sluice-database")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,13 +15,8 @@ from serve_processes import QUEUES, sandbox_with_rights, serving
 
 from admission.cli.commands.kinds import kinds
 from admission.kinds import all_kinds, parse_form
+from admission.sandbox.sandbox import Sandbox
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from admission.sandbox.sandbox import Sandbox
 
 FORM = {
     "group": "example.com",

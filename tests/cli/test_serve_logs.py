@@ -9,17 +9,15 @@ import os
 import re
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from serve_processes import serving, sluice
 
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.logs import log_to_stderr
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture

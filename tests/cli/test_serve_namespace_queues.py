@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
-from serve_processes import serving
+from serve_processes import Replica, serving
 
 from admission.controller.intake.namespace_queues import missing_queues
 from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from serve_processes import Replica
 
 API = "/apis/sluice.dev/v1"
 

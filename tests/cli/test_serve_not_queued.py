@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from custom_kinds import definition, jobset, until
@@ -15,9 +16,6 @@ from serve_processes import NODE, QUEUES, TOKEN, serving, sluice
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 (JOB_SET,) = all_kinds(frameworks=("jobset.x-k8s.io/jobset",))
 SENTENCE = "JobSet default/train has a queue label, but JobSets are off: it runs without quota"

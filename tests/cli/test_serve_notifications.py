@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import orjson
 import pytest
@@ -15,9 +15,6 @@ from serve_processes import NODE, QUEUES, all_complete, job, serving
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import migrate
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUBSCRIPTION = """
 ---

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from command_runner import Sluice
 from serve_processes import NODE, QUEUES, TOKEN, job, serving, until_job
 
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.costly

@@ -6,7 +6,9 @@ import asyncio
 import copy
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from ports import free_port
@@ -15,10 +17,6 @@ from serve_processes import NODE, job, serving
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
 from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 Object = dict[str, Any]
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from postgresql_server import PostgreSQL
 from serve_processes import Replica, serving
 
 from admission.cli.configuration.settings import Settings, load_settings
 from admission.cli.serve.reload import Reload
 from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from postgresql_server import PostgreSQL
 
 
 async def until_logged(replica: Replica, text: str) -> None:

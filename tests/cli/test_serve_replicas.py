@@ -6,24 +6,18 @@ import asyncio
 import json
 import signal
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from ports import free_port
-from serve_processes import NODE, QUEUES, all_complete, job, leader_and_follower, serving, until_job
+from serve_processes import NODE, QUEUES, Replica, all_complete, job, leader_and_follower, serving, until_job
 
 from admission.kinds.base import SUBMITTED_BY
 from admission.sandbox.sandbox import Sandbox
+from admission.store.store import Store
 from tests.pgbouncer import running_pgbouncer
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from serve_processes import Replica
-
-    from admission.store.store import Store
 
 LEASE = "--lease=default/sluice"
 SHORT = (LEASE, "--lease-duration=4", "--renew-deadline=3", "--retry-period=0.5")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from ports import free_port
 from serve_processes import job, sandbox_with_rights, serving
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from admission.sandbox.sandbox import Sandbox
-
+from admission.sandbox.sandbox import Sandbox
 
 SLUICE = "system:serviceaccount:sluice-system:sluice"
 

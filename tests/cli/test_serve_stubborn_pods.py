@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from admission.cli.demo.children import alongside
 from admission.cli.demo.live_pods import LivePods
+from admission.cli.demo.stage import DemoSluice as Serving
 from admission.cli.demo.stage import apply, running_sandbox, running_sluice
 from admission.client import Sluice
 from admission.cluster.client import Client
 from admission.cluster.informer import Informer
 from tests.chaos.kill_serve import kill
 from tests.queue_objects import cluster_queue, flavor, local_queue, priority_class
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from admission.cli.demo.stage import DemoSluice as Serving
 
 Object = dict[str, Any]
 

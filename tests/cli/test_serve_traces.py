@@ -6,8 +6,10 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,10 +21,6 @@ from admission.sandbox.sandbox import Sandbox
 from admission.serving.tracing import Tracing
 from admission.store.database.migrations import ensure_ready
 from tests.queue_objects import create_objects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 
 class Collector:

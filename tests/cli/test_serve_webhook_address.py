@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from ports import free_port
@@ -23,10 +25,6 @@ from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
 from webhooks.review import Reviewer
 from webhooks.server import answering
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 
 @pytest.fixture

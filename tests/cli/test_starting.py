@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -14,11 +13,9 @@ from ports import free_port
 from admission.cli.configuration.settings import load_settings
 from admission.cli.serve import startup
 from admission.cli.serve.startup import Startup
+from admission.cluster.client import Client
 from admission.cluster.errors import Misdirected
 from admission.store.errors import DatabaseUnavailable
-
-if TYPE_CHECKING:
-    from admission.cluster.client import Client
 
 
 def no_client() -> Client:

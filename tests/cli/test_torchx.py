@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from external_clients import SECONDS, queued_in, set_stop_policy
 from grouped_kinds import GROUPED, JOBS, grouped_served, pods_until, running
 
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TORCHX = os.environ.get("TORCHX", "")
 

@@ -5,7 +5,8 @@ MCAD is not installed. `tests/cli/test_torchx.py` describes how to install Torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from custom_kinds import definition
@@ -15,9 +16,6 @@ from test_torchx import DDP, TORCHX, Client, until_pods_are_gone
 
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.client,

@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from serve_processes import QUEUES, sluice, waits_recorded
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 JOBS = 12
 

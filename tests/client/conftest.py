@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
@@ -10,11 +10,7 @@ from client_script import Pauses, Script
 
 from admission.api.application import create_app, listening
 from admission.client import Sluice
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 TOKEN = "a-token"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,10 +14,6 @@ from scripted_server import Certificate, ScriptedServer, Sleeps, issue
 
 from admission.cluster.client import Client
 from admission.cluster.credentials import load_kubeconfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from aiohttp import web
 from scripted_server import failure, reply
 
 from admission.cluster.api_server_probe import TIMEOUTS, ApiServerProbe
 from admission.cluster.errors import BadKubeconfig
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 VERSION = reply({"major": "1", "minor": "36"})
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from admission.cluster.claim import LEASE_DURATION, RENEW_DEADLINE, RENEW_PERIOD
 from admission.cluster.client import Client
 from admission.cluster.errors import LeaseLost, RefusedByCluster
 from admission.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
 
 LEASE = ("leases", "kube-system", "sluice-database")
 COORDINATION = ["coordination.k8s.io"]

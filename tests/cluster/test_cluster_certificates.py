@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -15,10 +16,6 @@ from scripted_server import Certificate, failure, issue, reply
 from admission.cluster import errors
 from admission.cluster.client import Client
 from admission.cluster.credentials import RENEW_SECONDS, load_kubeconfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 REFUSED = failure(401, "Unauthorized", "Unauthorized")
 BRIEF = dt.timedelta(seconds=4)

@@ -8,8 +8,8 @@ import socket
 import ssl
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,9 +18,6 @@ from scripted_server import issue
 from admission.cluster.client import Client
 from admission.cluster.credentials import load_kubeconfig
 from admission.serving.outgoing import client_context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEADER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 

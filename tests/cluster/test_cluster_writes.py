@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
+from aiohttp import web
 from scripted_server import failure, reply
 
 from admission.cluster.errors import Conflict, NotPermitted
 from admission.cluster.events import EventRecorder, ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch, Writer
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 JOB = ObjectReference("batch/v1", "Job", "train", "uid-1", "ns")
 

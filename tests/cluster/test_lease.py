@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING
 
 import pytest
 from scripted_server import failure, reply
@@ -15,9 +15,6 @@ from admission.cluster.client import Client
 from admission.cluster.errors import LeaseLost
 from admission.cluster.lease import LeaderElector, Timing
 from admission.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 TIMING = Timing(lease_duration=300, renew_deadline=200, retry_period=40)
 """Requests are limited in real time by parts of these: with the defaults, a busy machine can exceed them."""

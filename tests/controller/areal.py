@@ -6,12 +6,10 @@ Its requests, and the pod states that it treats as failures, are those of AReaL'
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from kubernetes_asyncio.client import ApiClient, ApiException, AppsV1Api, CoreV1Api
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 Object = dict[str, Any]
 FAILURES = {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"}

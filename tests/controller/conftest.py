@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, closing, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from job_examples import node
 
 from admission.cluster.client import Client
+from admission.controller.clusters import Join
 from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
-from admission.kinds import all_kinds
+from admission.controller.state.policy import ControllerPolicy
+from admission.kinds import Kinds, all_kinds
 from admission.model.checks import CheckReport
 from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists
+from admission.store.records import WorkloadRecord
 from admission.store.store import Store
 from admission.store.workloads.queries import ColumnFilter
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from admission.controller.clusters import Join
-    from admission.controller.state.policy import ControllerPolicy
-    from admission.kinds import Kinds
-    from admission.store.records import WorkloadRecord
 
 Object = dict[str, Any]
 

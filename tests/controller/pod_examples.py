@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from admission.kinds import Kinds
+from admission.kinds.rules import QueueRule
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
@@ -13,13 +17,6 @@ from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
 from webhooks.server import answering
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from admission.kinds import Kinds
-    from admission.kinds.rules import QueueRule
 
 Object = dict[str, Any]
 GATE = {"name": "sluice.dev/admission"}

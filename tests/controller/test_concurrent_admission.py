@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from job_examples import Object, admission_check, asks, cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.engine import Explanation
 from admission.model import sentences
 from admission.model.checks import CheckReport
 from admission.store.audit_log import Author
-
-if TYPE_CHECKING:
-    from admission.engine import Explanation
 
 READY = {"name": "nodes", "state": "Ready"}
 

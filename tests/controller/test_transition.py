@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from job_examples import job
 
 from admission.controller.state.context import Context
-from admission.controller.state.tracked import StartPatch
+from admission.controller.state.tracked import StartPatch, Tracked
 from admission.controller.state.triggers import (
     EditedBeforeStart,
     ObjectDeleted,
@@ -25,9 +23,6 @@ from admission.model.queues import ResourceFlavor
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.records import Closed, Opened, State
 from tests.benchmarks.bench_trace import traces
-
-if TYPE_CHECKING:
-    from admission.controller.state.tracked import Tracked
 
 ADMISSION = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
 

@@ -12,18 +12,15 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import distribution
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chart import DEPLOY
 
 from admission.store.database.tables import SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
 
 PINS = dict(re.findall(r"^(\S+)==(\S+)", (DEPLOY / "image" / "requirements.txt").read_text(), re.MULTILINE))
 """Versions of the distributions in the image besides Sluice, by name."""

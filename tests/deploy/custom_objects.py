@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from admission.kinds.patches import merged
 from admission.sandbox.controllers.descriptions import pod_changes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Object = dict[str, Any]
 

@@ -15,22 +15,18 @@ import random
 import secrets
 import signal
 import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import aiohttp
 from chart import NAMESPACE, Object
 from containers import contained
 
 from admission.sandbox.apiserver.requests import User
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Self
-
-    from admission.sandbox.sandbox import Sandbox
+from admission.sandbox.sandbox import Sandbox
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 LATE = 1.0

@@ -9,11 +9,12 @@ import signal
 import ssl
 import sys
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 from chart import CHART, NAMESPACE, Object
@@ -25,9 +26,6 @@ from node import Node, Pod
 from admission.sandbox.sandbox import Sandbox
 from tests.deploy.commands import output_of
 from tests.queue_objects import cluster_queue, flavor, local_queue, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 VALUES: Object = {
     "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from chart import NAMESPACE, VALUE_SETS, Object, one, rendered
@@ -20,16 +20,12 @@ from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
+from admission.store.store import Store
 from tests.api.pki import Authority, Pair
 from tests.ports import free_port
 from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from admission.store.store import Store
 
 OURS = {"certificates": {"issuer": "cert-manager"}}
 HOSTS = [f"sluice-webhook.{NAMESPACE}.svc", f"sluice-api.{NAMESPACE}.svc", "localhost"]

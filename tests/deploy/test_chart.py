@@ -8,11 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import helm_python as helm
 import pytest
@@ -27,9 +27,6 @@ from admission.cluster.client import Client
 from admission.sandbox.main import simulated_node
 from admission.sandbox.sandbox import Sandbox
 from tests.deploy.commands import output_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 POSTGRESQL = {"replicas": 3, "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}}}
 WITHOUT_HOOK = {"uninstall": {"enabled": False}}

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import helm_python as helm
 import pytest
@@ -14,9 +14,6 @@ from chart import DEPLOY
 from pydantic.alias_generators import to_camel
 
 from admission.cli.configuration.settings import Settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = version("sluice")
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from containers import may_unshare, next_release
+from postgresql_server import PostgreSQL
 from release_scene import play
 
 from admission.store.database.tables import SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from postgresql_server import PostgreSQL
 
 
 @pytest.mark.long

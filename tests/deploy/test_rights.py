@@ -7,10 +7,12 @@ all requests of that run again: a request that is refused now would have failed.
 from __future__ import annotations
 
 import copy
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -47,10 +49,6 @@ from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
 SLUICE = f"system:serviceaccount:{NAMESPACE}:sluice"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import helm_python as helm
 import pytest
@@ -26,10 +28,6 @@ from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler, Mode
 from webhooks.registration import Registration
 from webhooks.scope import Scope
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from admission.engine import AdmissionPolicy, EngineView, Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from admission.engine.clusterqueue import Held
-    from admission.engine.tree import FlavorResource
-    from admission.model.workload import Workload
+from admission.engine.clusterqueue import Held
+from admission.engine.tree import FlavorResource
+from admission.model.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from admission.engine import Engine, NamespaceChanged, QueueObjectChanged, WorkloadGone, WorkloadPending
-from admission.engine.policies.admission_fair_sharing import RecentUsage
+from admission.engine.policies.admission_fair_sharing import Consumption, RecentUsage
 from admission.model.manifests import parse_manifest
+from admission.model.queues import QueueObject
 from admission.model.workload import PodSet, Workload
-
-if TYPE_CHECKING:
-    from admission.engine.policies.admission_fair_sharing import Consumption
-    from admission.model.queues import QueueObject
 
 
 def manifest(kind: str, name: str, spec: dict[str, Any], *, namespace: str = "") -> QueueObject:

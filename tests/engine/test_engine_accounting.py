@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
 
 from admission.engine import Accounting, Engine, Policy, Transformation
+from admission.model.queues import QueueObject
 from admission.model.workload import PodSet
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from admission.model.queues import QueueObject
 
 
 def queue_of(*resources: str) -> QueueObject:

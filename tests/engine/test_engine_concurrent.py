@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from admission.engine import Engine, Policy, WorkloadAdmitted, WorkloadEvicted
+from admission.engine import Decisions, Engine, Policy, WorkloadAdmitted, WorkloadEvicted
 from admission.model.errors import InvalidObject
 from admission.model.terms import Terms
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from admission.engine import Decisions
 
 FLAVORS = ("reserved", "on-demand", "spot")
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from admission.engine import Engine, Policy
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, workload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Candidate = tuple[int, float, str]
 """(priority, negated time of admission, uid): the smallest is preempted first; each candidate has one core."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from admission.engine import Engine, Policy
+from admission.engine import Decisions, Engine, Policy
 from admission.engine.victims import preemptor_in
 from admission.model import sentences
 from tests.engine.scenes import World, cluster_queue, local_queue, workload
-
-if TYPE_CHECKING:
-    from admission.engine import Decisions
 
 POLICY = {"withinClusterQueue": "LowerPriority"}
 

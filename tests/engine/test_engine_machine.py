@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,12 +19,10 @@ from admission.engine import (
     WorkloadGone,
     WorkloadPending,
 )
+from admission.engine.registry import Registry
 from admission.engine.tree import Node, available
+from admission.model.workload import Workload
 from tests.engine.scenes import World, cluster_queue, consumption, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from admission.engine.registry import Registry
-    from admission.model.workload import Workload
 
 _reclaim = st.sampled_from(["Never", "LowerPriority", "Any"])
 _preemption = st.fixed_dictionaries(

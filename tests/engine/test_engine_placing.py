@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import pytest
 
@@ -30,9 +30,6 @@ from admission.engine.topology.workloads import Placer
 from admission.model.manifests import parse_manifest
 from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 def node(name: str, rack: str, cpu: int = 2000) -> NodeState:

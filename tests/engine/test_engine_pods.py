@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from admission.engine import WorkloadAdmitted
-from admission.model.workload import PodSet
+from admission.model.workload import Admission, PodSet, Workload
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from admission.model.workload import Admission, Workload
 
 
 def of(name: str, *pod_sets: PodSet, **fields: object) -> Workload:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.engine import Engine, Policy
+from admission.model.queues import QueueObject
+from admission.model.workload import Workload
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from admission.model.queues import QueueObject
-    from admission.model.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine import Budgets, Engine, KeptQuota, Policy, QueueObjectDeleted, Reservations, WorkloadAdmitted
+from admission.engine import (
+    Budgets,
+    Decisions,
+    Engine,
+    KeptQuota,
+    Policy,
+    QueueObjectDeleted,
+    Reservations,
+    WorkloadAdmitted,
+)
+from admission.model.queues import QueueObject
 from admission.model.workload import Admission, PodSetAssignment
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from admission.engine import Decisions
-    from admission.model.queues import QueueObject
 
 REASON = "ReservedForOthers"
 START = datetime(2026, 12, 1, 8, tzinfo=UTC).timestamp()

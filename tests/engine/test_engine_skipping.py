@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from admission.engine import Engine, Policy, WorkloadGone, WorkloadPending
+from admission.engine import Engine, Event, Policy, WorkloadGone, WorkloadPending
 from admission.engine.cycle import Cycle
 from admission.model.workload import PodSet, Workload
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-    from admission.engine import Event
 
 QUEUES = "abcde"
 STRATEGIES = [

@@ -5,17 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 import pytest
 
 from admission.engine import Engine, Policy
 from admission.model import sentences
+from admission.model.queues import QueueObject
+from admission.model.workload import Workload
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, workload
-
-if TYPE_CHECKING:
-    from admission.model.queues import QueueObject
-    from admission.model.workload import Workload
 
 STOPS = 20.0
 """Seconds that the pods of a preempted workload take to stop."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from types import FrameType, SimpleNamespace
 
 import pytest
 from hypothesis import assume, given
@@ -22,10 +22,6 @@ from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.engine.topology.trial import Room, Trial
 from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, TopologyAssignment, TopologyRequest
 from admission.model.workload import NodeRequirement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
 
 LEVELS = ("block", "rack", HOSTNAME)
 

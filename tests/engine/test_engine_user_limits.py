@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.engine import Engine, Policy, QueueObjectDeleted, UserLimits, WorkloadAdmitted
+from admission.model.queues import QueueObject
+from admission.model.workload import Workload
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
-
-if TYPE_CHECKING:
-    from admission.model.queues import QueueObject
-    from admission.model.workload import Workload
 
 REASON = "UserLimitReached"
 

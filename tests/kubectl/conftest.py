@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -23,11 +24,6 @@ from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store
 from tests.sqlite_store import sqlite_store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
 
 QUEUES = """
 apiVersion: sluice.dev/v1

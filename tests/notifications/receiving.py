@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -15,13 +18,7 @@ from admission.model.queues import Subscription
 from admission.notifications.notifier import Notifier
 from admission.notifications.receivers import Receiver, Receivers
 from admission.notifications.sending import NotificationSender
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from admission.store.store import Store
+from admission.store.store import Store
 
 SECRET = b"a secret of many words"
 LOOPBACK = ip_network("127.0.0.0/8")

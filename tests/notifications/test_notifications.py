@@ -6,18 +6,19 @@ import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from receiving import SECRET, inbox, notifying, process_and_deliver, receiver, subscription
 
 from admission.model.manifests import parse_manifest
+from admission.model.workload import Workload
 from admission.notifications.bodies import slack_text
 from admission.store.audit_log import Author
 from admission.store.errors import StaleEpoch
 from admission.store.notifications import WorkloadScope
 from admission.store.records import Changes, State, Transition
 from admission.store.retention import Retention
+from admission.store.store import Store
 from tests.store.store_examples import (
     admission,
     admitted,
@@ -28,10 +29,6 @@ from tests.store.store_examples import (
     pending,
     workload,
 )
-
-if TYPE_CHECKING:
-    from admission.model.workload import Workload
-    from admission.store.store import Store
 
 ADA = Author("ada")
 ALL = ["Admitted", "Preempted", "Finished", "Idle"]

@@ -14,19 +14,17 @@ import math
 import re
 import ssl
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from admission.sandbox import Sandbox
 from admission.sandbox.clock import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 Object = dict[str, Any]
 

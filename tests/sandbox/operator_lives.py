@@ -13,9 +13,11 @@ import asyncio
 import json
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from trainer import runtimes
 
@@ -24,10 +26,6 @@ from admission.sandbox.background import background
 from admission.sandbox.clock import Clock
 from admission.sandbox.operators import NEEDED, serve_kinds
 from admission.sandbox.sandbox import Sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 Object = dict[str, Any]
 

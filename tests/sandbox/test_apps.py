@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from admission.sandbox import Sandbox
 from admission.sandbox.apiserver.errors import ApiError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from admission.sandbox.local import LocalClient
+from admission.sandbox.local import LocalClient
 
 Object = dict[str, Any]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,12 +15,8 @@ from admission.sandbox import Sandbox
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import RUN_SECONDS
+from admission.sandbox.local import LocalClient
 from admission.sandbox.schedules import InvalidSchedule, parse_schedule
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from admission.sandbox.local import LocalClient
 
 Object = dict[str, Any]
 

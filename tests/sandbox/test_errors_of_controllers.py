@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.findings import Finding
 from tests.fuzz.world import World
 from tests.sandbox_errors import logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Broken(SimulatedController):

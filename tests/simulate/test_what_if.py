@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import queue_objects
@@ -14,15 +15,11 @@ from hypothesis import strategies as st
 from admission.engine import Policy
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
+from admission.model.queues import QueueObject
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.what_if import Goal, Replay, Timeline, quota_needed, what_if
 from admission.store.records import QueueObjectVersion, State, WorkloadRecord
 from admission.store.workloads.past import Past, PastWorkload, Spell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from admission.model.queues import QueueObject
 
 HOUR = 3600.0
 START, END = 1_760_000_000.0, 1_760_000_000.0 + 24 * HOUR

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from store_examples import cluster_queue, flavor, local_queue
 
 from admission.store.audit_log import Author
-
-if TYPE_CHECKING:
-    from admission.store.store import Store
+from admission.store.store import Store
 
 
 @pytest.fixture

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 async def test_database_identity_is_created_once_and_kept(database_url: str):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -24,9 +25,6 @@ from admission.store.database.migrations import config, migrate, plan
 from admission.store.database.tables import SCHEMA_VERSION, metadata
 from admission.store.errors import SchemaMismatch
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent.parent
 

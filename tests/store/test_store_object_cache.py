@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,14 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from store_examples import cohort, flavor, local_queue
 
+from admission.model.queues import QueueObject
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from admission.model.queues import QueueObject
 
 ADA = Author("ada")
 KINDS = ("Cohort", "LocalQueue", "ResourceFlavor")

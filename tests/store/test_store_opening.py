@@ -8,13 +8,16 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from postgresql_server import PostgreSQL
 from sqlalchemy.exc import DBAPIError
 from store_examples import admission, admitted, flavor, pending, workload
 
+from admission.model.errors import StoreError
 from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready, migrate, plan
 from admission.store.database.tables import SCHEMA_VERSION
@@ -28,14 +31,6 @@ from admission.store.errors import (
 )
 from admission.store.records import Changes
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from postgresql_server import PostgreSQL
-
-    from admission.model.errors import StoreError
 
 
 async def refusal(url: str, kind: type[StoreError]) -> str:

@@ -7,23 +7,19 @@ import resource
 import shutil
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import asyncpg
 import pytest
+from postgresql_server import PostgreSQL
 from store_examples import flavor, pending, workload
 
 from admission.store.audit_log import Author
 from admission.store.errors import DatabaseBusy, DatabaseUnusable
 from admission.store.records import Changes
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from postgresql_server import PostgreSQL
 
 
 def pending_change(uid: str) -> Changes:

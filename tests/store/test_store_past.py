@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from store_examples import admission, admitted, finished, requeued, workload
 
 from admission.store.records import Changes, State, Transition
-
-if TYPE_CHECKING:
-    from admission.store.store import Store
+from admission.store.store import Store
 
 NOW = 1_750_000_000.0
 

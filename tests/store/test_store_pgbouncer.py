@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from postgresql_server import PostgreSQL
 from sqlalchemy import func, select
 from store_examples import admission, admitted, finished, flavor, workload
 
@@ -16,11 +17,6 @@ from admission.store.database.tables import SCHEMA_VERSION
 from admission.store.errors import AlreadyRunning, DatabaseUnusable, InvalidDatabaseUrl, StaleEpoch
 from admission.store.store import Store
 from tests.pgbouncer import running_pgbouncer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from postgresql_server import PostgreSQL
 
 pytestmark = pytest.mark.postgres
 

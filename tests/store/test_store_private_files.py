@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,10 +18,6 @@ from admission.model.errors import SluiceError
 from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready, migrate
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

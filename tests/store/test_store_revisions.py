@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from store_examples import flavor, pending, workload
@@ -12,9 +12,6 @@ from admission.store.audit_log import Author
 from admission.store.objects.revisions import Revisions
 from admission.store.records import Changes
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import shutil
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
@@ -20,9 +19,7 @@ from tests.event_loop import run
 
 sys.path.append(str(Path(__file__).parents[1] / "api"))
 from pki import Authority
-
-if TYPE_CHECKING:
-    from postgresql_server import PostgreSQL
+from postgresql_server import PostgreSQL
 
 
 @pytest.mark.costly

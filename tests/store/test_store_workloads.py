@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from store_examples import admission, admitted, cluster_queue, finished, local_queue, pending, requeued, workload
 
-from admission.model.workload import Admission, PodSetAssignment
+from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.notifications import WorkloadScope
 from admission.store.records import GOES_ON, Changes, LastEviction, QueueStatus, Resized, State, WorkloadRecord
 from admission.store.store import Store
 from admission.store.workloads.queries import ColumnFilter
 from admission.store.workloads.search import WorkloadQuery
-
-if TYPE_CHECKING:
-    from admission.model.workload import Workload
 
 T = 1_750_000_000.0
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from admission.api.kinds.columns import Column, at
-from admission.api.kinds.descriptor import ObjectKind, Status
+from admission.api.kinds.descriptor import ObjectKind, Status, WarningContext
 from admission.model.base import Model
 from admission.model.queues import ClusterQueue
+from admission.store.store import Store
 from tests.api.toy_kind.model import Allowance
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from admission.api.kinds.descriptor import WarningContext
-    from admission.store.store import Store
 
 
 class AllowanceStatus(Model):

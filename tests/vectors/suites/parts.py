@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from admission.engine.accounting import Accounting
 from admission.engine.assignment import Assignment, Choice, Mode, PodSetResult, Possibility
+from admission.engine.clusterqueue import Held
 from admission.engine.entry import Entry
 from admission.engine.fair import Share, share
 from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.flavors import Assigner
+from admission.engine.forest import Domain
 from admission.engine.order import classical as classical_order
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.preemption import TargetSearch
@@ -23,12 +25,6 @@ from admission.simulate.scenario import Case, decimal, key_of
 from admission.simulate.workloads import WorkloadReader
 from tests.vectors.suites.status import Statuses
 from tests.vectors.suites.world import World, by_flavor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from admission.engine.clusterqueue import Held
-    from admission.engine.forest import Domain
 
 
 def quota_available(document: Case) -> Case:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from admission.engine import (
+    Admit,
     ChecksReady,
+    Decisions,
     Engine,
     NamespaceChanged,
     NodesFailed,
+    Park,
     QueueObjectChanged,
     SharerUsed,
     WorkloadAdmitted,
@@ -18,6 +22,7 @@ from admission.engine import (
 from admission.engine.policies.admission_fair_sharing import RecentUsage
 from admission.engine.vocabulary import DEFERRED, OVERLAPS, SLICE_REPLACED
 from admission.model.queues import LocalQueue
+from admission.model.workload import Admission
 from admission.simulate.player import policy_of
 from admission.simulate.scenario import (
     Case,
@@ -31,12 +36,6 @@ from admission.simulate.topology import topology_events
 from admission.simulate.workloads import WorkloadReader
 from tests.vectors.suites.status import Statuses
 from tests.vectors.suites.unchecked import read_unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from admission.engine import Admit, Decisions, Park
-    from admission.model.workload import Admission
 
 
 class Single:

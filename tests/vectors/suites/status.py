@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from admission.engine import Admit, Evict, Park
 from admission.engine.accounting import Accounting
 from admission.engine.vocabulary import FOREIGN, SLICE_REPLACED
 from admission.model.quantity import format_amount
+from admission.model.workload import Admission, PodSet
 from admission.simulate.scenario import Case, admission_document
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from admission.engine import Admit, Evict, Park
-    from admission.model.workload import Admission, PodSet
 
 _PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
 

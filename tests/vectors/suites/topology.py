@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import PodRules
 from admission.engine.topology.placement import Placed, Question, place
 from admission.engine.topology.replacement import replace_node, resize, stale_domain
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
+from admission.engine.topology.tree import Tree
 from admission.kinds.placement import node_state, taken_by
 from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.topology_documents import topology_assignment, topology_request
+from admission.simulate.scenario import Case
 from admission.simulate.topology import placement_rules
 from admission.simulate.workloads import WorkloadReader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from admission.engine.topology.tree import Tree
-    from admission.simulate.scenario import Case
 
 _FLAVOR = "default"
 _OTHER = "other"

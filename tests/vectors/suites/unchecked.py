@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
-from admission.model.queues import QUEUE_OBJECTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from admission.model.queues import QueueObject
+from admission.model.queues import QUEUE_OBJECTS, QueueObject
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.forest import Domain, Forest
@@ -11,13 +12,8 @@ from admission.model.quantity import UNLIMITED
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 from admission.model.queues import Cohort, ResourceFlavor
 from admission.simulate.scenario import key_of, queue_objects, seconds
-from admission.simulate.workloads import WorkloadReader
+from admission.simulate.workloads import ScenarioWorkload, WorkloadReader
 from tests.vectors.suites.unchecked import read_unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from admission.simulate.workloads import ScenarioWorkload
 
 Amounts = dict[str, dict[str, int]]
 """Flavor to resource to amount."""
