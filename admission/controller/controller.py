@@ -24,9 +24,9 @@ from admission.controller.decisions.node_drains import NodeDrains
 from admission.controller.decisions.outages import record_outages
 from admission.controller.decisions.quota_calendars import CalendarQuotas
 from admission.controller.decisions.quota_from_nodes import INTERVAL, QuotasFromNodes
+from admission.controller.decisions.reservation_care import ReservationCare
 from admission.controller.decisions.scheduler import Scheduler
 from admission.controller.decisions.undecidable import undecidable
-from admission.controller.decisions.unused_reservations import UnusedReservations
 from admission.controller.decisions.usage_meter import UsageMeter
 from admission.controller.leader import Shared
 from admission.controller.recovery import log_start, restore
@@ -348,8 +348,8 @@ class Controller:
                     self._store, leads=lambda: self.is_deciding, faults=self.faults, longest=self.quota_interval
                 )
                 group.create_task(calendars.run(), name="calendars")
-                unused = UnusedReservations(self._store, self.engine, self.faults, interval=self.quota_interval)
-                group.create_task(unused.run(), name="unused reservations")
+                care = ReservationCare(self._store, self.events, self.engine, self.faults, interval=self.quota_interval)
+                group.create_task(care.run(), name="reservations")
                 drains = NodeDrains(
                     self._store, self.home.client, self.home.inbox, lambda: self.home.leader.state.registry,
                     leads=lambda: self.is_deciding, faults=self.faults, interval=self.quota_interval,

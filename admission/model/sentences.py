@@ -437,6 +437,20 @@ def runs_into_reservation(max_seconds: int | None) -> str:
     return f" This may run until then: its time limit is {format_duration(max_seconds)}."
 
 
+def reservation_short(
+    name: str, kept: tuple[str, str, int, int], at: float, others: Sequence[tuple[str, bool]], *, preempts: bool
+) -> str:
+    """A Reservation has less than it keeps; `kept`: flavor, resource, amount, and what lacks; `others`: who is in the
+    way, and whether by a time limit."""
+    flavor, resource, amount, lacks = kept
+    short = f"{format_amount(resource, lacks)} of {format_amount(resource, amount)} {resource} of {flavor}"
+    text = f"Reservation {name}: {short} may not be free at {time(at)}"
+    if not others:
+        return f"{text}; the quota is less than what is in use and reserved"
+    names = listed([key if has_limit else f"{key} (without a time limit)" for key, has_limit in others], limit=_NAMED)
+    return f"{text}, because of {names}{'; as many as needed are evicted then' if preempts else ''}"
+
+
 def never_met(names: Sequence[str]) -> str:
     """Workloads have failed that it waits for to succeed."""
     have = "has" if len(names) == 1 else "have"

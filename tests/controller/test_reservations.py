@@ -63,7 +63,16 @@ async def test_start_evicts_what_is_in_the_way_and_the_end_lets_it_run(world):
     await world_with(world)
     await world.submit(job("low", cpu="3"))
     await world.job("low", runs)
-    await world.apply(reservation(world, start=500, end=2000, atStart="Preempt"))
+    manifest = reservation(world, start=500, end=2000, atStart="Preempt")
+    await world.apply(manifest)
+
+    async def said():
+        found = [each for each in world.user.list("events", "default") if each["reason"] == "ReservationShort"]
+        return [(each["message"], each["involvedObject"]["name"]) for each in found]
+
+    note = f"Reservation bench: 2 of 3 cpu of default may not be free at {manifest['spec']['start']}Z, "
+    note += "because of team-a/low (without a time limit); as many as needed are evicted then"
+    assert await world.eventually(said) == [(note, "bench")]
     world.pass_time(501)
     record = await world.record("low", "pending", reason="ReservedForOthers")
     assert "ReservationStarted" in {reason for reason, _ in await world.history("low")}

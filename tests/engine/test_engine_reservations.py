@@ -113,14 +113,82 @@ def test_end_of_a_reservation_wakes_once_if_something_else_refuses_a_workload_th
 
 def test_workload_that_outlives_its_time_limit_counts_at_the_start():
     world = new_world(reservation("bench", 12), now=-2)
-    world.submit(workload("late", "b", 5, max_seconds=HOUR), workload("beside", "b", 8, max_seconds=None))
+    world.submit(workload("late", "b", 5, max_seconds=HOUR), workload("beside", "b", 7, max_seconds=None))
     assert sorted(world.admitted()) == ["beside", "late"]
     world.now += 1.5 * HOUR
     world.submit(workload("new", "b", 1))
     assert world.admitted() == []
+    again = new_world(reservation("bench", 12), now=-0.5)  # a leader that starts then knows no more
+    for each in ("late", "beside"):
+        found = workload(each, "b", 5 if each == "late" else 7, max_seconds=HOUR if each == "late" else None)
+        held = Admission(
+            "b", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": found.pod_sets[0].requests["cpu"]}, 1),)
+        )
+        again.engine.observe(WorkloadAdmitted(found, held, at=START - 2 * HOUR), now=again.now)
+    again.submit(workload("new", "b", 1))
+    assert again.admitted() == []
     world.gone("late")
     world.gone("beside")
     assert world.admitted() == ["new"]
+
+
+def test_what_is_admitted_counts_at_the_starts_that_it_may_reach_only():
+    world = new_world(reservation("bench", 10), now=-2)
+    world.submit(workload("beside", "b", 4))
+    assert world.admitted() == ["beside"]
+    world.submit(workload("short", "b", 10, max_seconds=HOUR))
+    assert world.admitted() == ["short"]
+    world.submit(workload("endless", "b", 5), workload("more", "b", 1, created=1))  # with 4 and 10 reserved, 6 fit then
+    assert world.admitted() == ["endless", "more"]
+
+
+def test_after_a_clock_is_set_back_what_has_not_begun_is_looked_at_again():
+    world = new_world(reservation("bench", 20), now=2)
+    world.submit(workload("first", "a", 1))
+    assert world.admitted() == []
+    world.now = START - HOUR
+    world.submit(
+        workload("second", "a", 1, created=1, max_seconds=2 * HOUR), workload("short", "a", 1, max_seconds=HOUR)
+    )
+    assert world.admitted() == ["short"]
+
+
+def test_quota_at_the_start_is_that_of_the_calendar_then():
+    given = [{"flavor": "default", "resource": "cpu", "nominalQuota": 20}]
+    entry = {"name": "more", "start": local(START - HOUR), "end": local(START + 99 * HOUR), "quotas": given}
+    queue = cluster_queue("a", 10, calendar={"entries": [entry]})
+    world = new_world(reservation("bench", 15), queues=(queue,), now=-2)
+    world.submit(workload("endless", "a", 5), workload("too much", "a", 1, created=1))
+    assert world.admitted() == ["endless"]
+
+
+def test_larger_version_takes_over_what_the_smaller_one_had_beside_a_reservation():
+    world = new_world(reservation("bench", 17), now=-1)
+    world.submit(workload("small", "a", 2))
+    assert world.admitted() == ["small"]
+    world.submit(workload("large", "a", 3, replaces="small"))
+    assert world.admitted() == ["large"]
+    world.submit(workload("larger", "a", 4, replaces="large"))
+    assert world.admitted() == []
+
+
+def test_where_less_is_free_than_is_reserved_others_start_unless_it_gets_worse():
+    own = cluster_queue("a", 10, cohort="all", limits={"borrowingLimit": 0})
+    world = new_world(queues=(own, cluster_queue("b", 10, cohort="all")))
+    world.submit(workload("old", "a", 8))
+    assert world.admitted() == ["old"]
+    world.tell(reservation("bench", 10))
+    world.submit(workload("of a", "a", 1), workload("of b", "b", 10))
+    assert world.admitted() == ["of b"]
+
+
+def test_what_fewest_reservations_are_for_is_used_first():
+    both, one = {"users": ["ada", "bob"]}, {"users": ["bob"]}
+    world = new_world(reservation("a-both", 5, holders=both), reservation("b-one", 5, holders=one))
+    world.submit(workload("bob's", "a", 5, user="bob"), workload("eve's", "a", 10, user="eve", created=1))
+    assert world.admitted() == ["bob's", "eve's"]
+    world.submit(workload("ada's", "a", 5, user="ada"))  # bob has used his own, and nothing of what is for both
+    assert world.admitted() == ["ada's"]
 
 
 def test_quota_that_others_cannot_take_is_no_concern_of_a_reservation():
@@ -193,6 +261,18 @@ def test_start_that_preempts_evicts_as_few_of_the_lowest_priority_as_needed():
     assert list(refusals(decisions)) == ["lower"]
 
 
+def test_eviction_that_another_one_makes_needless_is_left_out():
+    world = new_world(reservation("bench", 14, atStart="Preempt"), now=-1)
+    for name, cpu, priority in (("small", 1, 0), ("b's", 3, 1), ("large", 9, 2), ("important", 4, 3)):
+        queue = "b" if name == "b's" else "a"
+        held = Admission(queue, (PodSetAssignment("main", {"cpu": "default"}, {"cpu": cpu * 1000}, 1),))
+        world.engine.observe(WorkloadAdmitted(workload(name, queue, cpu, priority=priority), held, at=0), now=world.now)
+    world.now = START
+    # 3 are free, 11 more are needed: of the first three, 13, the smallest one may stay.
+    evicted = world.engine.settle(world.now).evicted
+    assert sorted(each.workload.name for each in evicted) == ["b's", "large"]
+
+
 def test_preemption_takes_what_its_victims_hold():
     queue = cluster_queue("a", 10, preemption={"withinClusterQueue": "LowerPriority"})
     world = new_world(reservation("bench", 4), queues=(queue,))
@@ -222,12 +302,61 @@ def test_unused_reservation_is_told_of_after_its_time():
     world.gone("ada's")
     assert unused_at(12) == []
     assert unused_at(21) == []
-    assert unused_at(22) == ["bench"]
-    released = reservation("bench", 4, releaseUnusedAfterSeconds=600, releasedAt="2026-12-01T08:22:00Z")
+    world.submit(workload("ada's", "a", 1, user="ada"))  # for a moment between two looks
+    assert world.admitted() == ["ada's"]
+    world.gone("ada's")
+    assert unused_at(22) == []
+    world.submit(workload("others'", "b", 16))
+    assert world.admitted() == ["others'"]
+    world.tell(cluster_queue("b", 8, cohort="all"))  # less is free than is kept: no wonder that nobody uses it
+    assert unused_at(40) == []
+    world.tell(cluster_queue("b", 10, cohort="all"))
+    world.gone("others'")
+    assert unused_at(41) == []
+    assert unused_at(51) == ["bench"]
+    released = reservation("bench", 4, releaseUnusedAfterSeconds=600, releasedAt="2026-12-01T08:51:00Z")
     world.submit(workload("other", "a", 20))
     assert world.admitted() == []
     world.tell(released)
     assert world.admitted() == ["other"]
+
+
+def test_what_may_not_be_free_at_the_start_is_said_before_with_those_who_are_in_the_way():
+    world = new_world(now=-2)
+    world.submit(workload("endless", "a", 8), workload("long", "b", 3, max_seconds=3 * HOUR))
+    world.submit(
+        workload("short", "b", 4, max_seconds=HOUR), workload("ada's", "a", 2, user="ada", max_seconds=3 * HOUR)
+    )
+    assert len(world.admitted()) == 4
+    world.tell(reservation("bench", 14), reservation("later", 12, begins=10, holders={"users": ["bob"]}))
+
+    def said() -> list[tuple[str, int, int, float, list[str]]]:
+        world.engine.refresh(world.now)
+        return [
+            (each.name, each.kept // 1000, each.lacks // 1000, (each.at - START) / HOUR,
+             [f"{one.name} {has_limit}" for one, has_limit in each.in_the_way])
+            for each in policy(world).shortages()
+        ]  # fmt: skip
+
+    # Of 20 at the start, 11 are in use by others; ada has 2 of her 14. Ten hours later one may still run, which fits.
+    assert said() == [("bench", 14, 5, 0, ["endless False", "long True"])]
+    world.tell(cluster_queue("b", 1, cohort="all"))  # of 11 in all, nothing but ada's 2 is certain for her
+    assert said() == [
+        ("bench", 14, 12, 0, ["endless False", "long True"]),
+        ("later", 12, 9, 10, ["endless False"]),
+    ]
+    world.tell(cluster_queue("b", 10, cohort="all"))
+    world.gone("long")
+    world.gone("endless")
+    assert said() == []
+
+
+def test_more_than_there_can_be_is_given_back_too():
+    world = new_world(reservation("huge", 1000, releaseUnusedAfterSeconds=600), now=1)
+    for minutes, told in ((0, []), (10, ["huge"])):
+        world.now += 60 * minutes
+        world.engine.settle(world.now)
+        assert policy(world).unused() == told
 
 
 def test_reservation_that_is_deleted_keeps_nothing():
@@ -286,3 +415,55 @@ def test_reservations_are_free_from_their_start_on_and_no_workload_starves(reser
                 world.gone("probe")
                 start(hour)
     assert started == {f"{number}" for number in range(len(jobs))}
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    reserved=st.lists(
+        st.tuples(st.integers(1, 6), st.integers(0, 5), st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=3
+    ),
+    jobs=st.lists(st.tuples(JOBS, st.integers(0, 8)), max_size=12),
+    restart=st.integers(0, 12),
+)
+def test_reservation_is_free_at_its_start_or_what_stands_in_the_way_was_said_before(reserved, jobs, restart):
+    """Whatever runs when it is written: what lacks at the start was said, with all who hold it then."""
+    world = new_world()
+    written = {}
+    runs: dict[str, float] = {}
+    said: dict[str, tuple[int, set[str]]] = {}
+    for hour in range(14):
+        world.now = START + HOUR * hour
+        for name in [name for name, at in runs.items() if at <= hour]:
+            world.gone(name)
+            del runs[name]
+        starting = [n for n, (_, at, ahead, _) in enumerate(reserved) if at + ahead == hour and n in written]
+        for n in starting:
+            cpu, name = reserved[n][0], f"r{n}"
+            mine = [jobs[int(each)][0] for each in runs]
+            rest = cpu - sum(amount for queue, amount, _, user in mine if (queue, user) == ("a", name))
+            lacks, others = said.get(name, (0, set()))
+            probe = workload("probe", "a", max(rest - lacks, 0), user=name, priority=10, max_seconds=HOUR)
+            if rest - lacks > 0:
+                world.submit(probe)
+                assert "probe" in world.admitted()
+                world.gone("probe")
+            if lacks:
+                assert {each for each in runs if jobs[int(each)][0][3] == "x"} <= others
+        for n, (cpu, at, ahead, hours) in enumerate(reserved):
+            if at == hour:
+                written[n] = reservation(f"r{n}", cpu, begins=at + ahead, hours=hours, holders={"users": [f"r{n}"]})
+                world.tell(written[n])
+        if hour == restart:
+            held = [*world.engine._registry.held.values()]
+            world = new_world(*written.values())
+            world.now = START + HOUR * hour
+            for each in held:
+                event = WorkloadAdmitted(each.workload, each.admission, at=each.admitted_at)
+                world.engine.observe(event, now=world.now)
+        for number, ((queue, cpu, limit, user), at) in enumerate(jobs):
+            if at == hour:
+                world.submit(workload(f"{number}", queue, cpu, user=user, max_seconds=limit and limit * HOUR))
+        for name in world.admitted():
+            runs[name] = hour + (jobs[int(name)][0][2] or 4)
+        said = {each.name: (each.lacks // 1000, {one.name for one, _ in each.in_the_way})
+                for each in policy(world).shortages()}  # fmt: skip

@@ -87,6 +87,20 @@ class _Kept:
     """What is kept by flavor-resource of the tree, at most what its ClusterQueue can use."""
 
 
+class Shortage(NamedTuple):
+    """What may not be free of a reservation, of one resource of a flavor, at its start, or now if it has begun."""
+
+    name: str
+    """Of the Reservation."""
+    key: FlavorResource
+    kept: int
+    lacks: int
+    at: float
+    """Unix time (s)."""
+    in_the_way: Sequence[tuple[Workload, bool]]
+    """Workloads that may still hold some of it then, and whether they have a time limit, the longest first."""
+
+
 class _Instant:
     """A time at which reservations must fit: their start, or now.
 
@@ -171,6 +185,24 @@ class _Instant:
         for node, fr, amount in self._loaded or ():
             remove_usage(node, fr, amount)
         self._loaded = None
+
+    def lacks(self) -> dict[tuple[str, FlavorResource], int]:
+        """Return what is not free of what reservations shall keep, by their names."""
+        self.unload()
+        found = {
+            (kept.reserved.name, key): amount - kept.amounts.get(self.tree.index.get(key, -1), 0)
+            for kept in self.kept
+            for key, amount in kept.reserved.amounts.items()
+        }
+        added = []
+        for kept, fr, rest in self._rests():
+            free = min(max(available(kept.node, fr), 0), rest)
+            add_usage(kept.node, fr, free)
+            added.append((kept.node, fr, free))
+            found[kept.reserved.name, self.tree.frs[fr]] += rest - free
+        for node, fr, amount in added:
+            remove_usage(node, fr, amount)
+        return found
 
     def spare(self, cluster_queue: str, key: FlavorResource) -> float:
         """Return what a ClusterQueue can use beside all that is kept; negative: something is short."""
@@ -512,7 +544,35 @@ class KeptQuota(AdmissionPolicy):
         for held in victims:
             yield Eviction(held.workload.uid, RESERVATION_STARTED, kept.reserved.text)
 
-    # --- what is not used
+    # --- what is said of them
+
+    def shortages(self) -> list[Shortage]:
+        """Return what is not free at the start of a reservation, or now if it has begun. Call it every few seconds."""
+        found, now = [], self._view.now
+        domains = (self._domain(queue) for queue in {each.spec.cluster_queue for each in self._reservations.values()})
+        for domain in {id(each): each for each in domains if each is not None}.values():
+            domain.apply()
+            for instant in domain.instants:
+                lacks = instant.lacks()
+                for reserved in (
+                    each.reserved for each in instant.kept if max(each.reserved.begins, now) == instant.at
+                ):
+                    for key, amount in reserved.amounts.items():
+                        if lack := lacks[reserved.name, key]:
+                            others = self._in_the_way_at(instant, domain, key)
+                            found.append(Shortage(reserved.name, key, amount, lack, instant.at, others))
+        return found
+
+    def _in_the_way_at(self, instant: _Instant, domain: _Domain, key: FlavorResource) -> list[tuple[Workload, bool]]:
+        found = [
+            entry
+            for entry in self._entries.values()
+            if entry.held.queue.name in domain.source.queues and entry.ends > instant.at
+            if not instant.owns(entry.held.workload, entry.held.queue.name)
+            if any(each == key and amount for each, amount in entry.held.usage)
+        ]
+        found.sort(key=lambda entry: (-entry.ends, entry.held.workload.uid))
+        return [(entry.held.workload, entry.ends != inf) for entry in found]
 
     def unused(self) -> list[str]:
         """Return the reservations that have been unused for as long as they may be. Call it every few seconds."""
