@@ -38,7 +38,7 @@ Rank = tuple[int, float, str]
 
 def sharer_of(workload: Workload, *, by_user: bool) -> SharerKey:
     """Return whose usage orders a workload."""
-    return ("", person_of(workload.user)) if by_user else (workload.namespace, workload.queue)
+    return ("", person_of(workload.user, workload.namespace)) if by_user else (workload.namespace, workload.queue)
 
 
 class Progress(NamedTuple):

@@ -17,6 +17,7 @@ from admission.model.names import listed
 from admission.model.pod_set_names import subject
 from admission.model.quantity import format_amount
 from admission.model.text import clean
+from admission.model.workload import SERVICE_ACCOUNTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -400,8 +401,8 @@ def whose_limit(user: str | None, limit: str) -> str:
     """Whose workloads a UserLimit counts: those of a user (empty: not recorded), or of all who share it (None)."""
     if user is None:
         return f"UserLimit {limit}"
-    if user.startswith("system:serviceaccount:"):
-        return f"service accounts of namespace {user.rpartition(':')[2]}"
+    if user.startswith(SERVICE_ACCOUNTS):
+        return f"service accounts and controllers in namespace {user.removeprefix(SERVICE_ACCOUNTS)}"
     return f"user {user}" if user else "workloads without a recorded user"
 
 

@@ -24,15 +24,18 @@ LOCAL: Final = "local"
 """Name of the cluster that Sluice runs in, or whose kubeconfig it was given: the only one unless others have joined."""
 
 
-_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+SERVICE_ACCOUNTS: Final = "system:serviceaccount:"
+_NO_PERSON: Final = "system:"
+"""Begin of the names of service accounts and of Kubernetes' own components."""
 
 
-def person_of(user: str) -> str:
-    """Return the name under which what a user has is counted: service accounts of a namespace count together.
+def person_of(user: str, namespace: str) -> str:
+    """Return the name under which what a user has in a namespace is counted: there all that are no people are one.
 
-    Whoever may create service accounts there could otherwise be any number of users.
+    Whoever may create service accounts could otherwise be any number of users. Which ones they are does not matter:
+    Kubernetes' controllers and operators in other namespaces create objects for the users of this one.
     """
-    return user.rpartition(":")[0] if user.startswith(_SERVICE_ACCOUNT) else user
+    return f"{SERVICE_ACCOUNTS}{namespace}" if user.startswith(_NO_PERSON) else user
 
 
 @dataclass(frozen=True, slots=True)

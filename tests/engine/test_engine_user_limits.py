@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.engine import Engine, Policy, QueueObjectDeleted, UserLimits, WorkloadAdmitted
+from admission.engine import Engine, NamespaceChanged, Policy, QueueObjectDeleted, UserLimits, WorkloadAdmitted
 from admission.model.queues import QueueObject
 from admission.model.workload import Workload
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
@@ -67,12 +68,18 @@ def test_workloads_without_a_user_share_one_limit():
     assert parked(world) == {"second": (REASON, message)}
 
 
-def test_service_accounts_of_a_namespace_count_together():
+def test_what_service_accounts_submit_in_a_namespace_counts_together():
     world = new_world(limit(running=1))
-    world.submit(*(workload(f"w{n}", "a", created=n, user=f"system:serviceaccount:ns:robot-{n}") for n in range(2)))
-    world.submit(workload("w2", "a", created=2, user="system:serviceaccount:other:robot-0"))
-    message = "service accounts of namespace ns: 1 of at most 1 workloads are admitted in all ClusterQueues"
-    assert parked(world) == {"w1": (REASON, message)}
+    world.engine.observe(NamespaceChanged("other", {}), now=world.now)
+    world.tell(manifest("LocalQueue", "a", {"clusterQueue": "a"}, namespace="other"))
+    accounts = ["serviceaccount:ns:robot", "serviceaccount:argo:argo", "kube-controller-manager"]
+    ours = [workload(f"w{n}", "a", created=n, user=f"system:{each}") for n, each in enumerate(accounts)]
+    world.submit(*ours, replace(ours[2], uid="theirs", name="theirs", namespace="other"))
+    message = (
+        "service accounts and controllers in namespace ns: 1 of at most 1 workloads are admitted in all ClusterQueues"
+    )
+    assert parked(world) == dict.fromkeys(["w1", "w2"], (REASON, message))
+    assert world.engine.is_admitted("theirs")
 
 
 def test_nobody_gets_more_by_replacing_a_workload_of_somebody_else():
@@ -121,6 +128,30 @@ def test_more_than_may_be_submitted_are_held_until_one_has_ended():
     world.submit(workload("w3", "a", created=9, user="ann"), workload("w4", "b", created=5, user="ann"))
     world.gone("w0")
     assert world.admitted() == ["w4"]
+    world = new_world(limit(submitted=2))
+    world.submit(*(workload(f"w{n}", "a", created=n, user="ann") for n in range(2)))
+    assert not parked(world)  # the first one is not counted twice when it is admitted before the second
+
+
+def test_what_needs_nothing_of_an_exceeded_resource_is_admitted():
+    world = new_world()
+    world.submit(workload("first", "a", 3, user="ann"))
+    assert world.admitted() == ["first"]
+    world.tell(limit(resources={"cpu": 2}))
+    world.submit(workload("none", "a", 0, created=1, user="ann"), workload("some", "a", 1, created=2, user="ann"))
+    assert world.admitted() == ["none"]
+
+
+def test_of_workloads_with_fewer_pods_those_that_were_admitted_count():
+    world = new_world(limit(resources={"cpu": 9}), quota=2)
+    world.submit(workload("part", "a", 1, count=8, user="ann", pods={"min_count": 2}))
+    assert world.admitted() == ["part"]  # 4 pods
+    world.tell(cluster_queue("b", 9, cohort="all"))
+    world.submit(workload("second", "b", 5, created=1, user="ann"))
+    assert world.admitted() == ["second"]
+    world.submit(workload("third", "b", 1, created=2, user="ann"))
+    message = "user ann: 9 of at most 9 cpu are in use in all ClusterQueues, this needs 1"
+    assert parked(world) == {"third": (REASON, message)}
 
 
 def test_limits_of_a_group_replace_that_for_everybody_and_the_most_generous_holds():
@@ -162,26 +193,38 @@ def test_limit_counts_what_was_there_before_it_and_nothing_after_its_deletion():
     assert world.admitted() == ["small"]
 
 
-STEP = st.tuples(st.sampled_from(["submit", "end", "restart", "forget"]), st.integers(0, 99), st.sampled_from("ab"))
+STEP = st.tuples(
+    st.sampled_from(["submit", "submit", "end", "restart", "forget", "edit"]), st.integers(0, 99), st.sampled_from("ab")
+)
 
 
 @given(st.lists(STEP, max_size=40))
-def test_no_user_ever_has_more_than_the_limits(steps):
-    limits = (
-        limit("all", running=3, pending=4, submitted=6, resources={"cpu": 4}),
-        limit("u1", clusterQueue="b", users=["u1"], resources={"cpu": 2}),
-    )
-    world, held, waiting = new_world(*limits), {}, {}
+def test_nobody_is_ever_given_more_than_the_limits(steps):
+    """Whatever is submitted, ends, is restarted, cannot be committed, or is edited at the same time."""
+    running, shared, cpu = 3, 2, 4
+
+    def limits() -> list[QueueObject]:
+        return [
+            limit("all", running=running, pending=4, submitted=6, resources={"cpu": cpu}),
+            limit("u1", clusterQueue="b", users=["u1"], resources={"cpu": 2}),
+            limit("both", clusterQueue="a", groups=["g"], together=True, running=shared),
+        ]
+
+    world, held, waiting = new_world(*limits()), {}, {}
     for number, (action, seed, queue) in enumerate(steps):
         if action == "submit":
-            one = workload(f"w{number}", queue, 1 + seed % 3, created=number, user=f"u{seed % 2}")
+            user = f"u{seed % 3}"
+            one = workload(f"w{number}", queue, 1 + seed % 3, created=number, user=user, groups=("g",)[: seed % 3])
             waiting[one.uid] = one
             world.submit(one)
         elif action == "end" and held:
             del held[uid := sorted(held)[seed % len(held)]]
             world.gone(uid)
+        elif action == "edit":
+            running, shared, cpu = 1 + seed % 4, seed % 3, 3 + seed % 5
+            world.tell(*limits())
         elif action == "restart":
-            world = new_world(*limits)
+            world = new_world(*limits())
             for admit in held.values():
                 world.engine.observe(WorkloadAdmitted(admit.workload, admit.admission, at=0.0), now=world.now)
             world.submit(*waiting.values())
@@ -192,14 +235,21 @@ def test_no_user_ever_has_more_than_the_limits(steps):
         for admit in admitted:
             held[admit.workload.uid] = admit
             del waiting[admit.workload.uid]
-        for user in "u0", "u1":
-            mine = [admit for admit in held.values() if admit.workload.user == user]
-            cpu = {q: sum(_cpu(a.workload) for a in mine if a.workload.queue == q) for q in "ab"}
-            assert len(mine) <= 3
-            assert sum(cpu.values()) <= 4000
-            assert user != "u1" or cpu["b"] <= 2000
+        for admit in admitted:  # what was admitted under higher limits runs on
+            one = admit.workload
+            user, its_queue = one.user, one.queue
+            mine = [each.workload for each in held.values() if each.workload.user == user]
+            assert len(mine) <= running
+            assert sum(map(_cpu, mine)) <= cpu * 1000
+            if (user, its_queue) == ("u1", "b"):
+                assert sum(_cpu(each) for each in mine if each.queue == "b") <= 2000
+            if one.groups and its_queue == "a":
+                of_group = [each for each in held.values() if each.workload.groups and each.workload.queue == "a"]
+                assert len(of_group) <= shared
     if not held and not world.engine.settle(world.now).admitted:  # nothing is in use: only what never fits waits
-        assert all(one.queue == "b" and one.user == "u1" and _cpu(one) == 3000 for one in waiting.values())
+        for one in waiting.values():
+            never = one.queue == "b" and one.user == "u1" and _cpu(one) == 3000
+            assert never or (one.groups and one.queue == "a" and not shared)
 
 
 def _cpu(one: Workload) -> int:

@@ -86,7 +86,7 @@ class RecentUsage(AdmissionPolicy):
             spec = self._view.cluster_queue_spec(row.cluster_queue)
             # An admission that continues with fewer pods was charged its penalty before.
             charged = spec is not None and _is_usage_based(spec) and not row.resized
-            for key in (row.namespace, row.local_queue), ("", row.cluster_queue, person_of(row.user)):
+            for key in (row.namespace, row.local_queue), ("", row.cluster_queue, person_of(row.user, row.namespace)):
                 self._averages.add_past(key, row, charged=charged, now=self._view.now)
 
     def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
@@ -266,7 +266,7 @@ def _is_by_user(queue: ClusterQueueSpec) -> bool:
 
 def _keys(held: Held) -> tuple[UsageKey, UsageKey]:
     """Return those whose usage a workload is: its LocalQueue, and its user in its ClusterQueue."""
-    return held.local_queue, ("", held.queue.name, person_of(held.workload.user))
+    return held.local_queue, ("", held.queue.name, person_of(held.workload.user, held.workload.namespace))
 
 
 def _natural(amounts: Mapping[str, int]) -> dict[str, float]:

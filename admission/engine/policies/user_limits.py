@@ -2,7 +2,7 @@
 
 A user is who submitted the workload, as the webhook has recorded it, and has the groups that were recorded with it.
 Workloads without a recorded user count together, as those of one more user, so that nobody escapes a limit by them, and
-so do those of the service accounts of a namespace.
+so do those that service accounts have submitted in a namespace.
 
 Of the limits of one scope (a ClusterQueue, or all together), those that name the user hold; if there is none, those
 that name one of the groups; if there is none, those for everybody. If several hold, it is enough that one permits the
@@ -165,7 +165,7 @@ class UsageOfUsers(AdmissionPolicy):
 
     def _of(self, workload: Workload, cluster_queue: str) -> tuple[_Account, ...]:
         """Return the accounts that count a workload in a ClusterQueue."""
-        person = person_of(workload.user)
+        person = person_of(workload.user, workload.namespace)
         keys = [(_EVERYWHERE, person, ""), (cluster_queue, person, "")]
         for scope in (_EVERYWHERE, cluster_queue) if self._shared else ():
             keys += [(scope, "", limit.name) for limit in self._shared.get(scope, ()) if limit.names(workload)]
@@ -232,7 +232,7 @@ class UsageOfUsers(AdmissionPolicy):
         for scope in (_EVERYWHERE, cluster_queue):
             found = ""
             for limit in self._own(workload, scope):
-                excess = self._excess(limit, workload, person_of(workload.user))
+                excess = self._excess(limit, workload, person_of(workload.user, workload.namespace))
                 if not excess:
                     found = ""
                     break
