@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 from postgresql_databases import on_both_databases
 
+from admission.controller.decisions.quota_calendars import CalendarQuotas
+from admission.controller.state.faults import Faults
+
 
 def with_calendar(world, *, start: float, end: float, quota: str, cpu: str = "1", **spec):
     """A ClusterQueue with another quota from `start` to `end`, in seconds from now."""
@@ -77,10 +80,29 @@ async def test_entry_that_is_removed_while_it_applies_ends_at_once(world):
     assert await current(world) == ("1", None)
 
 
-async def test_clock_that_is_set_back_takes_the_quota_of_its_time(world):
+async def test_next_look_is_at_the_next_change_and_a_clock_that_is_set_back_takes_the_quota_of_its_time(world):
     await world.apply(flavor(), with_calendar(world, start=1000, end=2000, quota="3"), local_queue())
-    await world.start()
-    world.pass_time(1500)
-    await becomes(world, "3")
-    world.pass_time(-1000)
-    await becomes(world, None)
+    leads = False
+    calendars = CalendarQuotas(world.store, lambda: leads, Faults(world.clock))
+    world.clock.advance(1500)
+    assert await calendars.write() == 10
+    assert await current(world) == ("1", None)  # a replica that does not lead writes nothing
+    leads = True
+    assert await calendars.write() < 1  # what is due was written; look again whether that is all
+    assert await current(world) == ("1", "3")
+    assert await calendars.write() == 10
+    world.clock.advance(495)
+    assert 0 < await calendars.write() <= 6
+    world.clock.advance(-1000)
+    await calendars.write()
+    assert await current(world) == ("1", None)
+
+
+async def test_quota_that_is_taken_away_is_written_before_that_which_is_given(world):
+    more, less = (with_calendar(world, start=100, end=2000, quota=quota, cpu="3") for quota in ("5", "1"))
+    more["metadata"]["name"], less["metadata"]["name"] = "a-gets", "b-gives"
+    await world.apply(flavor(), more, less)
+    world.clock.advance(500)
+    await CalendarQuotas(world.store, lambda: True, Faults(world.clock)).write()
+    changes = await world.store.queues.changes_since(0)
+    assert [(each.object.name) for each in changes if each.author == "sluice"] == ["b-gives", "a-gets"]

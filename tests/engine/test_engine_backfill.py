@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.engine import WorkloadEvicted
 from admission.model.errors import InvalidObject
 from tests.engine.scenes import World, cluster_queue, local_queue, workload
 
@@ -82,6 +83,23 @@ def test_time_that_workloads_outlive_gives_no_estimate():
     assert world.admitted() == []
 
 
+def test_all_that_end_together_leave_room_for_others_beside_the_first_one():
+    world = new_world()
+    world.submit(job("one", 5, 4), job("two", 4, 4))
+    assert world.admitted() == ["one", "two"]
+    world.submit(job("first", 6, 1, 1), job("beside", 1, 9, 2))
+    assert world.admitted() == ["beside"]
+
+
+def test_what_is_evicted_ends_now():
+    world = new_world()
+    world.submit(job("held", 6, None), job("runs", 2, 4))
+    assert len(world.admitted()) == 2
+    world.engine.observe(WorkloadEvicted("held"), now=world.now)  # by its user; its pods terminate
+    world.submit(job("first", 7, 1, 1), job("beside", 1, None, 2), job("larger", 2, None, 3))
+    assert world.admitted() == ["beside"]
+
+
 def test_backfill_needs_strict_fifo():
     with pytest.raises(InvalidObject) as error:
         cluster_queue("a", 1, backfill="WithinTimeLimits")
@@ -115,3 +133,44 @@ def test_first_workload_that_waits_starts_no_later_than_without_backfill(jobs):
     assert passed.keys() == strict.keys()
     if first:
         assert passed[first] <= strict[first]
+
+
+def latest_start(first: tuple[int, int], runs: list[tuple[int, int]], hour: int) -> int:
+    """Return when enough of what runs (cpu, end of its time limit) has ended at the latest for the first that waits."""
+    free = 10 - sum(cpu for cpu, _ in runs)
+    for cpu, ends in sorted(runs, key=lambda one: one[1]):
+        if free >= first[0]:
+            break
+        free, hour = free + cpu, max(hour, ends)
+    return hour
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 10), st.integers(1, 6), st.integers(0, 6), st.integers(0, 5)), max_size=14))
+def test_no_workload_that_became_the_first_starts_later_than_was_estimated_then(jobs):
+    """Also if others end before their time limits, and whatever starts before it meanwhile."""
+    world = new_world()
+    ends: dict[int, int] = {}
+    limits: dict[int, int] = {}
+    latest: dict[int, int] = {}
+    started: set[int] = set()
+    for hour in range(100):
+        world.now = 1000.0 + HOUR * hour
+        for number in [number for number, end in ends.items() if end <= hour]:
+            world.gone(f"{number}")
+            del ends[number]
+        for number, (cpu, hours, at, _) in enumerate(jobs):
+            if at == hour:
+                world.submit(job(f"{number}", cpu, hours, hour + number / 100))
+        for name in world.admitted():
+            number = int(name)
+            cpu, hours, _, early = jobs[number]
+            ends[number], limits[number] = hour + max(hours - early, 1), hour + hours
+            started.add(number)
+            assert hour <= latest.get(number, hour)
+        waits = [n for n, (_, _, at, _) in enumerate(jobs) if at <= hour and n not in started]
+        if waits:
+            first = min(waits, key=lambda n: (jobs[n][2], n))
+            runs = [(jobs[n][0], limits[n]) for n in ends]
+            latest.setdefault(first, latest_start(jobs[first][:2], runs, hour))
+    assert started == set(range(len(jobs)))

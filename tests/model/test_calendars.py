@@ -68,6 +68,11 @@ def test_time_that_does_not_exist_is_an_hour_later_and_one_that_comes_twice_is_t
     found = calendar(entry("2026-01-01T02:30", "2026-01-01T02:45", "FREQ=DAILY"))
     assert changes(found, "2027-03-28T00:00", 2) == ["2027-03-28T01:30", "2027-03-28T01:45"]
     assert changes(found, "2026-10-24T12:00", 3) == ["2026-10-25T00:30", "2026-10-25T00:45", "2026-10-26T01:30"]
+    # In the hour that comes a second time, the wall clock is before a start that is over.
+    assert changes(found, "2026-10-25T01:10", 1) == ["2026-10-26T01:30"]
+    whole_days = calendar(entry("2026-01-01T02:20", "2026-01-02T02:20", "FREQ=DAILY"))
+    # It is 3:10, as clocks were set ahead at 2:00. The day before ends, and this one begins, at 2:20, which is 3:20.
+    assert whole_days.at(at("2027-03-28T01:10")) == whole_days.at(at("2027-03-27T12:00"))
 
 
 def test_leap_days_and_last_weekdays_of_months():
@@ -84,6 +89,17 @@ def test_excepted_days_until_and_count():
     assert changes(calendar(weekends, zone="UTC"), "2026-12-01T00:00", 20)[::2] == [
         "2026-12-05T00:00", "2026-12-12T00:00", "2026-12-26T00:00",
     ]  # fmt: skip
+    evenings = entry("2026-12-01T20:00", "2026-12-01T22:00", "FREQ=DAILY;UNTIL=20261202")
+    assert changes(calendar(evenings, zone="UTC"), "2026-12-01T00:00", 20)[::2] == [
+        "2026-12-01T20:00",
+        "2026-12-02T20:00",
+    ]
+    long = entry("2026-12-01T20:00", "2026-12-03T02:00", "FREQ=DAILY;COUNT=2", exceptDays=["2026-12-04"])
+    (applied,) = calendar(long, zone="UTC").at(at("2026-12-02T23:00")).values()
+    assert utc(applied.until) == "2026-12-04T02:00"  # the second one, which began before the first one ends
+    over = entry("2026-12-01T20:00", "2026-12-05T20:00", "FREQ=DAILY;COUNT=2", exceptDays=["2026-12-02"])
+    (applied,) = calendar(over, zone="UTC").at(at("2026-12-04T12:00")).values()
+    assert utc(applied.until) == "2026-12-05T20:00"
     twice = calendar(entry("2026-12-05T00:00", "2026-12-05T01:00", "FREQ=DAILY;COUNT=2"), zone="UTC")
     assert changes(twice, "2026-12-01T00:00", 20)[::2] == ["2026-12-05T00:00", "2026-12-06T00:00"]
 
