@@ -47,6 +47,16 @@ CLUSTERS = {
 """Number of faults per thousand Jobs, with several clusters."""
 NODES = {Fault.NODE_FAILS: 10, Fault.NODE_GOES: 10}
 """Number of faults per thousand Jobs or other objects."""
+POLICIES = {
+    Fault.KILL_LEADER: 20,
+    Fault.FREEZE_LEADER: 4,
+    Fault.STEP_CLOCK: 10,
+    Fault.EDIT_BUDGET: 30,
+    Fault.CHANGE_LIMIT: 20,
+    Fault.RESERVE: 30,
+    Fault.CALENDAR: 20,
+}
+"""Number of faults per thousand Jobs, with policies."""
 OF_SEVERAL = (Fault.KILL_FOLLOWER, Fault.FREEZE_LEADER, Fault.KILL_DATABASE, Fault.CUT_DATABASE)
 """Faults that need several replicas or PostgreSQL."""
 
@@ -57,6 +67,9 @@ def main() -> int:
     parser.add_argument("--kinds", type=int, help="number of objects of each of six kinds, instead of Jobs only")
     parser.add_argument(
         "--topology", action="store_true", help="Jobs are placed in racks, whose nodes fail, go and come"
+    )
+    parser.add_argument(
+        "--policies", action="store_true", help="Jobs of several users have Budgets, limits, Reservations, calendars"
     )
     parser.add_argument("--clusters", type=int, default=1, help="clusters that share the quota, and dispatch Jobs")
     parser.add_argument("--sqlite", action="store_true", help="one replica on SQLite, whose database is never down")
@@ -84,6 +97,7 @@ def _size(arguments: argparse.Namespace) -> str:
     size = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
     size += " --steady-clocks" * arguments.steady_clocks
     size += f" --clusters {arguments.clusters}" if arguments.clusters > 1 else ""
+    size += " --policies" * arguments.policies
     return f"{size}{' --sqlite' * arguments.sqlite}{' --topology' * arguments.topology}"
 
 
@@ -92,6 +106,7 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
     of_kinds, speed = arguments.kinds is not None, arguments.speed
     plan = plan_of_kinds(arguments.kinds, speed=speed) if of_kinds else plan_of(arguments.jobs, speed=speed)
     wanted = PER_THOUSAND | (NODES if arguments.topology else {}) | (CLUSTERS if arguments.clusters > 1 else {})
+    wanted |= POLICIES if arguments.policies else {}
     counts = {fault: max(1, count * len(plan.jobs) // 1000) for fault, count in wanted.items() if count}
     if arguments.sqlite:
         counts |= dict.fromkeys(OF_SEVERAL, 0)
@@ -111,6 +126,7 @@ async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
             timeouts=2,
             say=lambda line: print(line, file=sys.stderr, flush=True),
             by_topology=arguments.topology,
+            with_policies=arguments.policies,
             clusters=arguments.clusters,
             replays=arguments.steady_clocks,
         )

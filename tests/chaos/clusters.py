@@ -406,10 +406,10 @@ class Clusters:
 
     async def _disable(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
         state = "Draining" if _bit(draw, 1) else "Disabled"
-        await _written(fleet, cluster, {"state": state})
+        await fleet.written("PATCH", f"{_CLUSTERS}/{cluster.name}", {"spec": {"state": state}})
         await _until(fleet, cluster, state)
         await asyncio.sleep(3 * draw)
-        await _written(fleet, cluster, {"state": "Active"})
+        await fleet.written("PATCH", f"{_CLUSTERS}/{cluster.name}", {"spec": {"state": "Active"}})
         await _until(fleet, cluster, "Active")
 
     async def _rebuild(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
@@ -438,7 +438,7 @@ class Clusters:
                 known.clear()
             await self._build(cluster)
         await _until_another(fleet, cluster)
-        await _written(fleet, cluster, {"uid": cluster.uid})
+        await fleet.written("PATCH", f"{_CLUSTERS}/{cluster.name}", {"spec": {"uid": cluster.uid}})
         await _until(fleet, cluster, "Active")
         await self._gated(cluster)
         await asyncio.gather(*(self._submit(job) for key, job in lost if key not in over))
@@ -513,15 +513,6 @@ async def _status(fleet: Fleet, cluster: _Cluster) -> dict[str, str]:
             status: dict[str, str] = json.loads(text).get("status") or {}
             return status
     return {}
-
-
-async def _written(fleet: Fleet, cluster: _Cluster, spec: dict[str, str]) -> None:
-    """Change the Cluster object, as an admin does."""
-    while True:
-        for replica in fleet.replicas:
-            if await fleet.patch(replica, f"{_CLUSTERS}/{cluster.name}", {"spec": spec}) == 200:
-                return
-        await asyncio.sleep(0.2)
 
 
 def _conditions(job: Document) -> set[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admission.cli.demo.plan import ScenePlan, Team
     from tests.chaos.fleet import Fleet
     from tests.chaos.nodes import Floor
+    from tests.chaos.policies import Policies
     from tests.chaos.schedule import ScheduledFault
     from tests.chaos.storm import Ground
 
@@ -55,6 +56,7 @@ class FaultInjector:
         server: Server | None,
         say: Callable[[str], None],
         floor: Floor | None = None,
+        policies: Policies | None = None,
     ) -> None:
         """`faults` are the request faults installed in the API servers, `say` prints a line."""
         self.done: Counter[Fault] = Counter()
@@ -75,6 +77,7 @@ class FaultInjector:
         self._server = server
         self._say = say
         self._floor = floor
+        self._policies = policies
 
     async def inject(self, fault: ScheduledFault) -> None:
         """Inject a fault. Raises Stuck if Sluice does not recover."""
@@ -93,6 +96,8 @@ class FaultInjector:
         }
         if self._floor is not None:
             doing |= {Fault.NODE_FAILS: self._floor.fail, Fault.NODE_GOES: self._floor.replace}
+        if self._policies is not None:
+            doing |= self._policies.faults(self._fleet)
         doing |= self._ground.faults(self._fleet)
         await doing[fault.fault](fault.draw)
         self.done[fault.fault] += 1
@@ -164,9 +169,7 @@ class FaultInjector:
         await self._change_queue(team, {"spec": {"stopPolicy": None}})
 
     async def _change_queue(self, team: Team, body: dict[str, object]) -> None:
-        async with asyncio.timeout(60):
-            while not await self._patched(f"/apis/sluice.dev/v1/clusterqueues/{team.name}", body):  # noqa: ASYNC110
-                await asyncio.sleep(0.2)  # until a replica is up
+        await self._fleet.written("PATCH", f"/apis/sluice.dev/v1/clusterqueues/{team.name}", body)
 
     async def _hold(self, draw: float) -> None:
         """Put a running Job on hold until it stops, then release it; retry with another one if it ended by itself."""
@@ -202,15 +205,6 @@ class FaultInjector:
                 await asyncio.sleep(0.2)
             else:
                 return
-
-    async def _patched(self, path: str, body: dict[str, object]) -> bool:
-        for replica in self._fleet.replicas:
-            status = await self._fleet.patch(replica, path, body)
-            if status == 200:
-                return True
-            if 400 <= status < 500 and status != 409 and status != 429:
-                raise Stuck(f"{replica.name} refuses a change of quota with {status}")
-        return False
 
 
 def _groups(plan: ScenePlan, team: Team) -> object:

@@ -32,6 +32,8 @@ LEASE = (
 _RESTART = 1.0
 _PATIENCE = 90.0
 """Real seconds within which one replica has to lead."""
+_WRITTEN = 60.0
+"""Real seconds within which a replica has to execute a write."""
 _TAIL = 25
 
 
@@ -92,13 +94,29 @@ class Fleet:
                 return response.status, await response.text()
         return 0, ""
 
-    async def patch(self, replica: Replica, path: str, body: dict[str, Any]) -> int:
-        """Send a merge patch and return the status; 0: no answer."""
-        headers = {"Content-Type": "application/merge-patch+json"}
-        with suppress(aiohttp.ClientError, TimeoutError):
-            async with self.session.patch(replica.url + path, json=body, headers=headers) as response:
-                return response.status
-        return 0
+    async def written(self, method: str, path: str, body: Mapping[str, Any] | None) -> None:
+        """Write an object through the API, repeated until a replica does it. Raises Stuck if one refuses it."""
+        try:
+            async with asyncio.timeout(_WRITTEN):
+                while not await self._was_written(method, path, body):  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)  # until a replica is up
+        except TimeoutError as error:
+            raise Stuck(f"no replica does {method} {path} within {_WRITTEN:g} s") from error
+
+    async def _was_written(self, method: str, path: str, body: Mapping[str, Any] | None) -> bool:
+        done = {"POST": 409, "DELETE": 404}  # by an earlier attempt, of which the answer was lost
+        media = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        for replica in self.replicas:
+            with suppress(aiohttp.ClientError, TimeoutError):
+                data = None if body is None else json.dumps(dict(body))
+                async with self.session.request(
+                    method, replica.url + path, data=data, headers={"Content-Type": media}
+                ) as response:
+                    if response.status < 300 or response.status == done.get(method):
+                        return True
+                    if 400 <= response.status < 500 and response.status not in (409, 429):
+                        raise Stuck(f"{replica.name} refuses {method} {path}: {await response.text()}")
+        return False
 
     async def leads(self, replica: Replica) -> bool:
         """Return whether the replica reports itself as leading."""

@@ -15,7 +15,7 @@ from sqlalchemy import select, text
 
 from admission.api.resources.history import waiting_times
 from admission.cli.demo.gangs import UNTIL_DELETED
-from admission.engine import Policy
+from admission.engine import Budgets, Policy, Reservations, UserLimits
 from admission.simulate.what_if import Replay, Timeline
 from admission.store.database.connection import Location, connect
 from admission.store.database.tables import admissions as rows
@@ -111,7 +111,8 @@ async def replay_agrees(database_url: str) -> Promise:
         past = await store.past(start=0.0, end=store.now() + 1.0)
     past = replace(past, start=min(version.at for version in past.versions))
     namespaces = {one.record.workload.namespace: dict[str, str]() for one in past.workloads}
-    replay = Replay(past, Policy(), Timeline(past.versions, (), past.start, past.end), namespaces)
+    policy = Policy(policies=(Budgets(), UserLimits(), Reservations()))
+    replay = Replay(past, policy, Timeline(past.versions, (), past.start, past.end), namespaces)
     replay.run()
     waits = [
         (course.past.spells[0].admitted_at - course.arrives_at, course.spells[0].admitted_at - course.arrives_at)

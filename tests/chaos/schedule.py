@@ -37,6 +37,10 @@ class Fault(StrEnum):
     SLOW_CLUSTER = "the connection to a cluster slow"
     DISABLE_CLUSTER = "a cluster disabled or drained by an admin, and back"
     REBUILD_CLUSTER = "a cluster destroyed, and rebuilt under its name"
+    EDIT_BUDGET = "a Budget cut, given another scope, or made anew"
+    CHANGE_LIMIT = "limits of users changed"
+    RESERVE = "quota reserved for seconds"
+    CALENDAR = "quota of a team changed by its calendar for seconds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,11 @@ def set_offset(file: Path, seconds: float) -> None:
         opened.write(_SECONDS.pack(seconds))
 
 
+def offset_of(file: Path) -> float:
+    """Return how far the clock of the processes that follow `file` is ahead of real time, in seconds."""
+    return float(_SECONDS.unpack(file.read_bytes())[0])
+
+
 class SteppedTime:
     """Replacement for `time.time`; returns the real time until it follows a file."""
 

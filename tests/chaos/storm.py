@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -32,7 +32,8 @@ from tests.chaos.fault_injector import FaultInjector
 from tests.chaos.fleet import Stuck, running_fleet
 from tests.chaos.kinds import PATHS, RestorationCheck, act_as_user, documents
 from tests.chaos.nodes import Floor, placed, queue_objects
-from tests.chaos.schedule import cut_watches, rules, schedule
+from tests.chaos.policies import Policies, user_of
+from tests.chaos.schedule import Fault, cut_watches, rules, schedule
 from tests.sandbox_errors import logged
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from tests.chaos.fault_injector import Server
     from tests.chaos.fleet import Fleet
     from tests.chaos.ledger import Promise
-    from tests.chaos.schedule import Fault
 
 _USERS = 8
 _BACKLOG = 300
@@ -63,6 +63,8 @@ _PATIENCE = 150.0
 _PROGRESS = 5.0
 Ground: TypeAlias = "OneCluster | Clusters"
 """Where a storm takes place."""
+Dress: TypeAlias = "Callable[[Document], Document]"
+"""What is done to the object of a planned Job before it is submitted."""
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,21 @@ async def storm(
     timeouts: int = 0,
     say: Callable[[str], None] = lambda _: None,
     by_topology: bool = False,
+    with_policies: bool = False,
     clusters: int = 1,
     replays: bool = False,
 ) -> Outcome:
     """Run the test. `server` is the PostgreSQL that may be killed, `timeouts` as in `rules`; `say` prints progress.
 
-    `by_topology`: the plan has Jobs only, and their pods are placed by topology. `clusters`: how many share the quota;
-    with several, the plan has Jobs only. `replays`: a replay of the ledger has to agree with what happened.
+    `by_topology`: the plan has Jobs only, and their pods are placed by topology. `with_policies`: it has Jobs only, of
+    several users with Budgets, limits, Reservations and calendars. `clusters`: how many share the quota; with several,
+    the plan has Jobs only. `replays`: a replay of the ledger has to agree with what happened.
     """
     queues = queue_objects(plan) if by_topology else queue_documents(plan)
+    policies = Policies(plan, steady=not counts.get(Fault.STEP_CLOCK)) if with_policies else None
+    if policies is not None:
+        queues += policies.documents()
+    dress = placed if by_topology else _as_it_is if policies is None else policies.limited
     if clusters > 1:
         plan, queues = plan_over_clusters(plan), queues_of_clusters(plan, clusters)
     await _make_queues(database_url, queues)
@@ -113,9 +121,7 @@ async def storm(
     account = SceneAccount(plan)
     ground: Ground = OneCluster(folder, plan, account)
     if clusters > 1:
-        ground = Clusters(
-            folder, plan, account, clusters, submit=lambda job: _create(ground, plan, job, by_topology=False)
-        )
+        ground = Clusters(folder, plan, account, clusters, submit=lambda job: _create(ground, plan, job, _as_it_is))
     async with ground:
         client = ground.hub
         restoration, floor = RestorationCheck(client, plan), Floor(client, plan)
@@ -125,6 +131,7 @@ async def storm(
         async with (
             alongside(floor.run()),
             alongside(restoration.run()),
+            nullcontext() if policies is None else policies.observing(ground),
             running_fleet(
                 folder, ground.kubeconfig, database_url, count=replicas, settings=settings, options=ground.options
             ) as fleet,
@@ -136,12 +143,13 @@ async def storm(
             faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
             # Watches are cut, because a watch draws at its start whether it reorders events.
             await ground.install(cut_watches(faults, user=SLUICE_USER))
-            injector = FaultInjector(fleet, ground, account, faults, server, say, floor)
+            injector = FaultInjector(fleet, ground, account, faults, server, say, floor, policies)
             stuck = ""
             try:
-                submitting = _submit(ground, plan, account, by_topology=by_topology)
+                submitting = _submit(ground, plan, account, dress)
                 reporting = _report_progress(account, ground.elapsed, say)
-                async with alongside(submitting), alongside(reporting):
+                granting = nullcontext() if policies is None else alongside(policies.grant(fleet))
+                async with alongside(submitting), alongside(reporting), granting:
                     for fault in scheduled:
                         await until(account, lambda moment=fault.moment: account.moves >= moment)
                         await injector.inject(fault)
@@ -150,6 +158,8 @@ async def storm(
                 faults_seen = await client.get("/sandbox/faults")
                 await ground.install({"rules": []})
                 await settled(database_url)
+                if policies is not None:
+                    await policies.note_spent(fleet)
             except Stuck as error:
                 stuck = f"{error}\n{ground.unfinished()}\n{await fleet.diagnostics()}"
                 faults_seen = await client.get("/sandbox/faults")
@@ -164,6 +174,7 @@ async def storm(
         (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
         *await ledger.promises(database_url, plan, starts, again=ground.again, unseen=ground.unseen),
         *([await ledger.replay_agrees(database_url)] if replays else []),
+        *(() if policies is None else await policies.promises(database_url)),
         (not errors, f"no controller of the sandbox failed {errors[:1] or ''}"),
         (not floor.exceeded, f"{floor.checked} placed pods fit on their nodes, in one rack {floor.exceeded[:2] or ''}"),
         (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),
@@ -188,6 +199,8 @@ class OneCluster:
         self._stack = AsyncExitStack()
         self._observer: Observer
         self.hub: Client
+        self.users: Mapping[str, Client] = {}
+        """Clients of users other than the admin, by name."""
         self.kubeconfig: Path
 
     async def __aenter__(self) -> Self:
@@ -217,8 +230,8 @@ class OneCluster:
     async def install(self, faults: Mapping[str, Any]) -> None:
         await self.hub.create("/sandbox/faults", dict(faults))
 
-    async def place(self, *_: object) -> Client:
-        return self.hub
+    async def place(self, job: PlannedJob, _: object) -> Client:
+        return self.users.get(user_of(job.name), self.hub)
 
     def client_of(self, _: str) -> Client:
         return self.hub
@@ -275,11 +288,11 @@ async def _report_progress(account: SceneAccount, elapsed: Callable[[], float], 
         say(f"{elapsed():5.0f} s  {phases}, of {len(account.plan.jobs)}")
 
 
-async def _submit(ground: Ground, plan: ScenePlan, account: SceneAccount, *, by_topology: bool) -> None:
+async def _submit(ground: Ground, plan: ScenePlan, account: SceneAccount, dress: Dress) -> None:
     jobs = iter(plan.jobs)
     async with asyncio.TaskGroup() as users:
         for _ in range(_USERS):
-            users.create_task(_user(ground, plan, account, jobs, users, by_topology=by_topology))
+            users.create_task(_user(ground, plan, account, jobs, users, dress))
 
 
 async def _user(
@@ -288,23 +301,26 @@ async def _user(
     account: SceneAccount,
     jobs: Iterator[PlannedJob],
     users: asyncio.TaskGroup,
-    *,
-    by_topology: bool,
+    dress: Dress,
 ) -> None:
     """Submit Jobs one after the other; each is retried while no webhook answers and the API server rejects it."""
     for job in jobs:
         while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  set by the observer
             await asyncio.sleep(0.05)
-        submit = partial(_create, ground, plan, job, by_topology=by_topology)
+        submit = partial(_create, ground, plan, job, dress)
         await submit()
         account.submitted(f"{job.team}/{job.name}")
         users.create_task(act_as_user(ground.hub, account, job, submit))
 
 
-async def _create(ground: Ground, plan: ScenePlan, job: PlannedJob, *, by_topology: bool) -> None:
+async def _create(ground: Ground, plan: ScenePlan, job: PlannedJob, dress: Dress) -> None:
     is_urgent = crc32(job.name.encode()) % _ONE_OF == 0
     for document in documents(plan, job, priority_class=_URGENT["metadata"]["name"] if is_urgent else None):
-        await _created(ground, job, placed(document) if by_topology else document)
+        await _created(ground, job, dress(document))
+
+
+def _as_it_is(document: Document) -> Document:
+    return document
 
 
 async def _created(ground: Ground, job: PlannedJob, document: Document) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NODE_FAULTS = (Fault.NODE_FAILS, Fault.NODE_GOES)
 CLUSTER_FAULTS = tuple(fault for fault in Fault if fault.name.endswith("_CLUSTER"))
+POLICY_FAULTS = (Fault.EDIT_BUDGET, Fault.CHANGE_LIMIT, Fault.RESERVE, Fault.CALENDAR)
 
 
 def assert_promises_kept(outcome: Outcome, seed: int) -> None:
@@ -31,10 +32,10 @@ async def test_promises_hold_under_faults_with_two_replicas_on_postgresql(own_po
     outcome = await storm(
         plan_of(100, speed=240),
         seed=seed,
-        # FREEZE_LEADER, nodes and clusters have their own tests below.
+        # FREEZE_LEADER, nodes, clusters and policies have their own tests below.
         counts=dict.fromkeys(Fault, 1)
         | {Fault.FREEZE_LEADER: 0, Fault.STEP_CLOCK: 2}
-        | dict.fromkeys(NODE_FAULTS + CLUSTER_FAULTS, 0),
+        | dict.fromkeys(NODE_FAULTS + CLUSTER_FAULTS + POLICY_FAULTS, 0),
         replicas=2,
         folder=tmp_path,
         database_url=own_postgresql.url("sluice_template"),
@@ -124,6 +125,22 @@ async def test_promises_hold_over_three_clusters_of_which_some_are_lost_and_rebu
         folder=tmp_path,
         database_url=f"sqlite:///{tmp_path / 'sluice.db'}",
         clusters=3,
+    )
+    assert_promises_kept(outcome, seed)
+
+
+@pytest.mark.usefixtures("warm_children")  # the killed processes are those of tests/chaos/fleet.py
+@pytest.mark.long
+async def test_policies_hold_whatever_is_killed_edited_and_set(tmp_path):
+    seed = random.randrange(2**32)
+    outcome = await storm(
+        plan_of(60, speed=120),
+        seed=seed,
+        counts=dict.fromkeys(POLICY_FAULTS, 3) | {Fault.KILL_LEADER: 3, Fault.STEP_CLOCK: 2, Fault.HOLD: 1},
+        replicas=1,
+        folder=tmp_path,
+        database_url=f"sqlite:///{tmp_path / 'sluice.db'}",
+        with_policies=True,
     )
     assert_promises_kept(outcome, seed)
 
