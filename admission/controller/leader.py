@@ -125,9 +125,8 @@ class Leader:
     def objects(self) -> dict[str, StoredObject]:
         """Return all objects that were compared with stored workloads, by uid."""
         seen = {
-            tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
+            tracked.uid: StoredObject(tracked.seen.kind, tracked.kept)
             for tracked in self.state.registry
-            if tracked.seen is not None and tracked.raw is not None
-            if not self.kinds.is_composed(tracked.record.workload)
+            if tracked.seen is not None and isinstance(tracked.kept, bytes)
         }
         return self.children.objects() | self.groups.objects() | seen

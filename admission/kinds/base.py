@@ -254,6 +254,8 @@ class Kind(ABC):
 
     is_custom: ClassVar[bool] = True
     """Whether it is a custom resource, whose definition the API server may lack."""
+    is_composed: ClassVar[bool] = False
+    """Whether the API server has no objects of it: they are made of others, and kept in memory as they are."""
     watched_label: ClassVar[str] = ""
     """Label, with the value "true", that selects the objects to watch; empty: all are watched."""
     more_labels: ClassVar[tuple[str, ...]] = ()

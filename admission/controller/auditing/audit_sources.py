@@ -14,7 +14,7 @@ from admission.controller.state.faults import cause
 from admission.controller.state.tracked import Tracked
 from admission.controller.workloads.group_object import assembled
 from admission.controller.workloads.group_owners import GroupOwners
-from admission.controller.workloads.group_plan import group_state, member_of
+from admission.controller.workloads.group_plan import group_state, member_of, planned
 from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.kinds.base import POD
 from admission.kinds.children import claimed_owner
@@ -346,6 +346,9 @@ class AuditedGroups:
         members = in_pod_sets(members, stored_pod_sets(tracked), context)
         needed = self._owners.needed(key, (each.declared for each in members))
         group = assembled(key, members, tracked, self._owners, needed, self._kind.conventions, context)
-        group.object["metadata"]["resourceVersion"] = ""
-        beyond = sum(each.runs and not each.deleting for each in group.excess)
-        return AuditedGroup(self._kind.observe(group.object), beyond, frozenset(each.uid for each in members))
+        group["metadata"]["resourceVersion"] = ""
+        beyond = 0
+        if tracked is not None and tracked.holds_quota:
+            excess = planned(tracked, members, context).excess
+            beyond = sum(each.runs and not each.deleting for each in excess)
+        return AuditedGroup(self._kind.observe(group), beyond, frozenset(each.uid for each in members))

@@ -89,8 +89,8 @@ class Tracked:
     record: WorkloadRecord
     seen: Observed | None = None
     """The object's observed state; None: not seen since the leader started, or deleted."""
-    raw: bytes | None = None
-    """`object`, serialised by `packed`."""
+    kept: bytes | Object | None = None
+    """`object`, serialised by `packed`; one that `is_composed` as it is."""
     on_hold: bool = False
     """Whether cycles skip it: it is on hold by its user or an admin, misconfigured, or still runs without quota."""
     refused: tuple[int, str] | None = None
@@ -145,15 +145,17 @@ class Tracked:
     @property
     def object(self) -> Object | None:
         """The Kubernetes object as last seen, deserialised at each access; patches are computed from it."""
-        return None if self.raw is None else orjson.loads(self.raw)
+        return orjson.loads(self.kept) if isinstance(self.kept, bytes) else self.kept
 
     @object.setter  # noqa: A003
     def object(self, obj: Object | None) -> None:
-        self.raw = None if obj is None else packed(obj)
+        is_composed = self.seen is not None and self.seen.kind.is_composed
+        self.kept = obj if obj is None or is_composed else packed(obj)
 
     def update_object(self, seen: Observed, obj: Object) -> None:
         """Process a newer version of the object."""
-        before, self.seen, self.raw = self.seen, seen, packed(obj)
+        before, self.seen = self.seen, seen
+        self.kept = obj if seen.kind.is_composed else packed(obj)
         if self.runs_elsewhere or seen.kind.ends_by_deletion:
             self.unsettled = False  # its copy is deleted after its pods; a gated object of such a kind has never run
         elif not seen.suspended:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.controller.workloads.group_trees import GroupState
-    from admission.kinds.base import Object
+    from admission.kinds.base import Object, Outcome
     from admission.kinds.foreign_groups import Declared
     from admission.kinds.group_sizes import GroupSizeKind
     from admission.kinds.registry import Kinds
@@ -55,10 +55,9 @@ class GroupOwner:
         return is_alive and self.kind.has_group(self.object, self.group)
 
     @property
-    def outcome(self) -> Object | None:
-        """Outcome of the object, as in `spec.outcome` of the group; None: it is not finished."""
-        outcome = self.kind.outcome(self.object)
-        return None if outcome is None else {"succeeded": outcome.succeeded, "message": outcome.message}
+    def outcome(self) -> Outcome | None:
+        """Outcome of the object; None: it is not finished."""
+        return self.kind.outcome(self.object)
 
     @property
     def total(self) -> int:

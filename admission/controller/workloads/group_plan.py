@@ -82,6 +82,8 @@ class Member:
     """Controllers whose admission gates the pod, and so its group, has."""
     unretriable: bool
     """Whether it declares that failed pods are not replaced."""
+    priority_class: str
+    """Its PriorityClass; empty: it names none."""
 
     @property
     def leaf(self) -> str:
@@ -148,6 +150,7 @@ def member_of(obj: Object, known: Member | None, group: str, *, conventions: Con
         fast=first(annotations, FAST) == "true",
         gates=tuple(gates_of(annotations, conventions.gate_annotation)),
         unretriable=first(annotations, RETRIABLE) == "false",
+        priority_class=obj["spec"].get("priorityClassName", ""),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.kinds import templates
+from admission.kinds.base import Outcome
 from admission.kinds.declared_pods import completed, declared_pod_sets, exceeding, pod_set_named
 from admission.model import child_sentences
 from admission.model.errors import Misconfigured
@@ -91,7 +92,7 @@ def _fits(pod: Object, pod_set: PodSet, context: NamespaceContext) -> bool:
         return False
 
 
-def group_outcome(tracked: Tracked | None, members: Sequence[Member]) -> Object | None:
+def group_outcome(tracked: Tracked | None, members: Sequence[Member]) -> Outcome | None:
     """Return the outcome of an admitted group whose declaring pods have all finished; None: it is not finished.
 
     While any pod is alive, the group keeps its quota, and its finished pods may be recreated.
@@ -102,4 +103,4 @@ def group_outcome(tracked: Tracked | None, members: Sequence[Member]) -> Object 
     if not stored_pod_sets(tracked) or any(member.is_alive for member in members):
         return None
     last = declarers[-1]
-    return {"succeeded": last.phase == "Succeeded", "message": child_sentences.declarer_ended(last.name, last.phase)}
+    return Outcome(last.phase == "Succeeded", "", child_sentences.declarer_ended(last.name, last.phase))

@@ -194,7 +194,7 @@ class PodGroups:
             return
         if members := self._release_surplus(key, tracked, members, needed):
             conventions, context = self._conventions, self._context_of(key[0])
-            self._process(assembled(key, members, tracked, self._owners, needed, conventions, context).object)
+            self._process(assembled(key, members, tracked, self._owners, needed, conventions, context))
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._updates.enqueue(key)  # it is finished: gated pods are a new group
             self._enqueue_followers(key)

@@ -84,7 +84,7 @@ class Requests:
                 tracked is not None
                 and tracked.record.state is State.EVICTING
                 and tracked.seen is not None
-                and tracked.raw is not None
+                and tracked.kept is not None
                 and not self._is_busy(uid)
             ):
                 with self._isolated(uid):
