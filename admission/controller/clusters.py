@@ -109,6 +109,8 @@ class RemoteCluster:
         self._is_loaded = former is not None
         self._lost_at: float | None = None if former is None else former._lost_at
         """When it was lost, by the monotonic clock; None: it is not."""
+        self._unstopped = 0
+        """Number of workloads that it must stop before it is open, although it is back."""
         self._writing = asyncio.Lock()
         self._set_state()
         site.paused, site.is_listed = True, False
@@ -279,6 +281,7 @@ class RemoteCluster:
         """Return the present state, and why, to follow the name of the cluster."""
         if self.spec.state == "Disabled":
             return "Disabled", "is disabled"
+        self._unstopped = 0
         waiting = "Connecting" if self._noted.state in ("Connecting", "Disabled") else "Lost"
         if self._fault:
             return waiting, f"cannot be used: {self._fault}"
@@ -287,6 +290,7 @@ class RemoteCluster:
         if not self.site.is_listed or self.site.paused:
             return waiting, "is not connected yet"
         if count := self._unwanted():
+            self._unstopped = count
             return waiting, sentences.stops_former_copies(count)
         if self.spec.state == "Draining":
             return "Draining", "is draining"
@@ -315,13 +319,16 @@ class RemoteCluster:
     def _sentence(self, state: str, why: str) -> str:
         if not why:
             return ""
-        return sentences.cluster_closed(self.name, f"{why} (since {self._since(state)})" if state == "Lost" else why)
+        is_silent = state == "Lost" and not self._unstopped
+        return sentences.cluster_closed(self.name, f"{why} (since {self._since(state)})" if is_silent else why)
 
     def _closed_as(self, state: str) -> str:
         """Return the state for messages to those who could be dispatched to the cluster."""
         match state:
             case "Active":
                 return ""
+            case _ if self._unstopped:
+                return f"it {sentences.stops_former_copies(self._unstopped)}"
             case "Lost":
                 return sentences.lost_since(self._since(state))
             case _:

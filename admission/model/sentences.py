@@ -222,10 +222,11 @@ def dispatched_from(hub: str) -> str:
 
 
 def not_dispatching(local_queue: str) -> str:
-    """An object is to run elsewhere, and its ClusterQueue does not dispatch."""
+    """An object is to run elsewhere, and its ClusterQueue does not dispatch, or is not known."""
     return (
-        f"its managedBy says that it runs in another cluster, and the ClusterQueue of LocalQueue {local_queue} does "
-        "not dispatch: use another LocalQueue, create it without managedBy, or have an admin set spec.dispatch"
+        f"its managedBy says that it runs in another cluster, and there is no LocalQueue {local_queue}, or one whose "
+        "ClusterQueue does not dispatch: use another LocalQueue, create it without managedBy, or have an admin set "
+        "spec.dispatch"
     )
 
 
@@ -290,7 +291,14 @@ def cluster_lost(cluster: str, lasted: str) -> str:
 
 def stops_former_copies(count: int) -> str:
     """A cluster is back; continues a sentence about it."""
-    return f"is back, and {_workloads(count)} that {'was' if count == 1 else 'were'} queued again meanwhile still run"
+    was, run = ("was", "runs") if count == 1 else ("were", "run")
+    which = f"{_workloads(count)} that {was} queued again meanwhile"
+    return f"is back, and {which} still {run} there and {was} not stopped yet"
+
+
+def holds_in_lost(cluster: str, why: str, since: str) -> str:
+    """The cluster of a workload with quota does not answer, or is just back; `why` as in `cluster_closed`."""
+    return f"The cluster {cluster} {why} (since {since}). It holds its quota meanwhile, and may run on there."
 
 
 def other_label(flavor: str, key: str, value: str, wanted: str) -> str:

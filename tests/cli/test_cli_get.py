@@ -129,9 +129,9 @@ job-waits-f6fc4  main   pending   WaitingForQuota  <none>   <none>  3     5h1m
         (
             ["wl", "-A", "-o", "wide"],
             """
-NAMESPACE  NAME             QUEUE  RESERVED-IN  STATE     EXIT    FLAVOR   PODS  REQUESTS          PRIORITY  USER     WAITED  WAITS-FOR        ELAPSED  STARTS  AGE
-team-a     job-runs-1bf41   main   team-a       admitted  <none>  default  2     cpu=2             100       alice    60s     <none>           5h       <none>  5h1m
-team-a     job-waits-f6fc4  main   <none>       pending   <none>  <none>   3     cpu=5,memory=2Gi  100       bob,a=b  5h1m    WaitingForQuota  <none>   <none>  5h1m
+NAMESPACE  NAME             QUEUE  RESERVED-IN  STATE     EXIT    FLAVOR   CLUSTER  PODS  REQUESTS          PRIORITY  USER     WAITED  WAITS-FOR        ELAPSED  STARTS  AGE
+team-a     job-runs-1bf41   main   team-a       admitted  <none>  default  <none>   2     cpu=2             100       alice    60s     <none>           5h       <none>  5h1m
+team-a     job-waits-f6fc4  main   <none>       pending   <none>  <none>   <none>   3     cpu=5,memory=2Gi  100       bob,a=b  5h1m    WaitingForQuota  <none>   <none>  5h1m
 """,  # noqa: E501
         ),
         (

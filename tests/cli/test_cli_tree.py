@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 
 QUEUES = """
@@ -204,6 +205,27 @@ async def test_tree_of_a_cluster_has_its_flavors_and_what_its_workloads_use(slui
     await store.commit(Changes(workloads=(*records, waiting), opened=opened), epoch=await store.lead("tests"))
     drawn = await sluice("tree", "--cluster", "b")
     assert drawn.stdout == DRAWN_IN_B[1:], drawn.stderr
+    queues_there = (await sluice("top", "queues", "--cluster", "b")).stdout.splitlines()
+    assert [line.split() for line in queues_there] == [
+        ["NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "USE"],
+        ["team-a", "spot", "cpu", "3", "500m", "600%"],
+        ["team-a", "spot", "memory", "0", "1Gi", "0%"],
+    ]
+    users = {where: await sluice("top", "users", "--cluster", where) for where in ("b", "local")}
+    held = {where: done.stdout.splitlines()[-1].split()[1:] for where, done in users.items()}
+    assert held == {"b": ["2", "1", "3"], "local": ["1", "1", "6"]}
+    for what in ("queues", "users"):
+        missing = await sluice("top", what, "--cluster", "bb")
+        assert missing.exit_code == 1
+        assert 'the cluster "bb" does not exist; did you mean "b"?' in missing.stderr
+    wide = (await sluice("get", "workloads", "-A", "-o", "wide")).stdout.splitlines()
+    place = wide[0].index("CLUSTER")
+    where = {line.split()[1].split("-")[1]: line[place:].split()[0] for line in wide[1:]}
+    assert (where["own"], where["sent"], where["waits"]) == ("b", "b", "b")
+    lost = JoinedCluster("b", "uid-of-b", "Lost", 60.0, "is lost: no answer")
+    await store.joined_clusters.note(lost, epoch=await store.lead("tests"))
+    told = " ".join((await sluice("why", "-n", "x", "own")).stdout.split())
+    assert "The cluster b is lost: no answer (since 1970-01-01 00:01 UTC). It holds its quota meanwhile" in told
     local = (await sluice("tree", "team-a", "--cluster", "local")).stdout.splitlines()
     assert [line.split() for line in local[1:]] == [
         ["cq/team-a", "default", "cpu", "4", "6", "1"],

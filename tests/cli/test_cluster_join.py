@@ -71,7 +71,7 @@ def flags(folder: Path, *more: str) -> tuple[tuple[str, ...], str]:
 
 @pytest.mark.costly
 async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tmp_path):
-    b, sluice, _ = world
+    b, sluice, replica = world
     there, config = flags(tmp_path)
     before = own(b, *MADE, *GATES)
     planned = await sluice("cluster", "join", "b", *there, config, "--dry-run", "--dispatch")
@@ -113,6 +113,11 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
 
     await b.local("admin").create("jobs", "default", job("j", seconds=3600))
     await until_job(b, "j", lambda obj: bool(obj.get("status", {}).get("active")))
+    user = Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN, "KUBECONFIG": str(tmp_path / "kubeconfig")})
+    for command in ("logs", "cancel"):
+        elsewhere = await user(command, "j", "-n", "default")
+        assert elsewhere.exit_code == 1
+        assert "Job j is in the cluster b, of which you need credentials of your own" in elsewhere.stderr
     refused = await sluice("cluster", "leave", "b", *there)
     assert refused.exit_code == 1
     assert "default/j" in refused.stderr
@@ -166,7 +171,7 @@ async def test_what_is_wrong_is_said_before_anything_is_changed(world, tmp_path)
     assert "is the cluster in which Sluice runs" in await refusal("join", "local", *there, config)
     assert "'B_x' is no name" in await refusal("join", "B_x", *there, config)
     assert "a Sluice, " in await refusal("join", "b", f"--kubeconfig={tmp_path / 'kubeconfig'}", there[1], config)
-    assert "cannot gate all kinds (--config) that it serves: " in await refusal("join", "b", *there)
+    assert "cannot gate Deployment, Pod, StatefulSet, which are queued (--config)" in await refusal("join", "b", *there)
     broken = tmp_path / "broken.yaml"
     broken.write_text("{")
     assert "is not YAML" in await refusal("join", "b", f"--kubeconfig={broken}", there[1], config)

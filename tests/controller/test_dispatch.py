@@ -617,6 +617,15 @@ async def test_nothing_is_started_in_a_cluster_that_is_back_before_the_former_co
 
     await hub.eventually(was_looked_at_twice)
     assert clusters.b.user.get("jobs", "team-a", "own")["spec"]["suspend"] is True
+    await hub.submit(requiring("waits", '{"required": {"clusters": ["b"]}}', cpu="1"))
+    back = "is back, and 1 workload that was queued again meanwhile still runs there and was not stopped yet"
+
+    async def says_that_it_is_back():
+        known = (await hub.store.joined_clusters.load())["b"]
+        return known.message == back and f"cluster b: it {back}" in (await hub.record("waits", "pending")).message
+
+    await hub.eventually(says_that_it_is_back)
+    await hub.user.delete("jobs", "team-a", "waits")
     clusters.b.sandbox.faults.remove()
     await clusters.b.job("own", runs)
     assert names(clusters.b) == {"own"}

@@ -61,6 +61,8 @@ class ExplainedWorkload:
     """Name and state of each admission check that is not Ready, and its message, or why nothing answers it."""
     evicted: str = ""
     """Message of its last eviction, if it has been pending since."""
+    lost: str = ""
+    """Why it is not known whether it runs in its cluster; empty: it is, or it holds no quota."""
     stopping_since: float | None = None
     """When it was evicted, if its pods have not all ended since."""
 
@@ -110,6 +112,7 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
         texts = [
             f"{workload.title} is being stopped; then its quota in ClusterQueue {found.cluster_queue} is free.",
             reason_text,
+            *filter(None, [workload.lost]),
         ]
         if workload.stopping_since is not None and now - workload.stopping_since >= _LONG_STOP:
             texts.append(
@@ -133,7 +136,7 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
             reason_text,
             *_placement(found),
         ]
-    more = [text for text in (found.drained, found.lowered, found.protected, found.moves) if text]
+    more = [text for text in (workload.lost, found.drained, found.lowered, found.protected, found.moves) if text]
     return [f"{workload.title} does not wait: it is admitted{since}.", reason_text, *more]
 
 

@@ -24,10 +24,12 @@ from admission.engine.vocabulary import (
     WAITING_FOR_PREEMPTED,
     WAITING_FOR_QUOTA,
 )
+from admission.model import sentences
 from admission.model.calendars import instant_text
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.queues import ClusterQueue, LocalQueue, quota_changes
 from admission.model.quotas import quotas_by_flavor
+from admission.model.workload import LOCAL
 from admission.store.errors import NotFound
 from admission.store.records import State
 
@@ -149,6 +151,13 @@ class Explanations:
             orders = await self._store.orders.of([record.workload.uid])
             waiting = (check for check in orders.checks if check.state != "Ready")
             checks = [(check.name, check.state, check.message or silent.get(check.name, "")) for check in waiting]
+        lost, admission = "", record.admission
+        where = record.workload.cluster if admission is None else admission.cluster or record.workload.cluster
+        if admission is not None and where != LOCAL:
+            cluster = (await self._store.joined_clusters.load()).get(where)
+            if cluster is not None and cluster.state == "Lost":
+                since = datetime.fromtimestamp(cluster.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+                lost = sentences.holds_in_lost(where, cluster.message, since)
         ended = record.state is State.FINISHED
         stopping = record.state is State.EVICTING and not record.is_stop_hindered
         return ExplainedWorkload(
@@ -162,6 +171,7 @@ class Explanations:
             checks_pending=record.checks_pending,
             checks=tuple(checks),
             evicted=evicted,
+            lost=lost,
             stopping_since=record.eviction.at if stopping and record.eviction is not None else None,
         )
 

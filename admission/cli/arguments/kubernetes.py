@@ -60,7 +60,15 @@ async def current_user(client: Client) -> str:
 
 
 def kind_of_workload(workload: Workload) -> Kind:
-    """Return the adapter for a workload's object. Raises CommandError for an unknown kind and for a pod group."""
+    """Return the adapter for a workload's object in `local`.
+
+    Raises CommandError for an unknown kind, a pod group, and an object in another cluster.
+    """
+    if cluster := workload.document.get("spec", {}).get("cluster"):
+        raise CommandError(
+            f"{workload.object_kind} {workload.object_name} is in the cluster {cluster}, of which you need credentials "
+            f"of your own: use kubectl with them, and -n {workload.namespace}"
+        )
     object_reference = workload.document.get("spec", {}).get("object", {})
     if workload.object_kind == PodGroupKind.kind:
         name, namespace = workload.object_name, workload.namespace

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from admission.client import Sluice, Workload
     from admission.cluster.client import Client
+    from admission.kinds import Kind
 
 _DELETED: Final = "Deleted"
 """Reason of the condition Finished of a workload whose object was deleted."""
@@ -94,10 +95,18 @@ def cancel(
                 if mine:
                     print_line(f"you have no unfinished Jobs in namespace {where}", err=True)
                 return
-            if not yes and not dry_run:
-                _confirm(found, caller)
+            reached, refused = [], []
             for workload in found:
-                await _cancel(client, workload, dry_run=dry_run)
+                try:
+                    reached.append((kind_of_workload(workload), workload))
+                except CommandError as error:
+                    refused.append(str(error))
+            if reached and not yes and not dry_run:
+                _confirm([workload for _, workload in reached], caller)
+            for kind, workload in reached:
+                await _cancel(client, kind, workload, dry_run=dry_run)
+            if refused:
+                raise CommandError("\n".join(refused))
 
     asyncio.run(run())
 
@@ -152,9 +161,8 @@ def _confirm(found: Sequence[Workload], caller: str) -> None:
         raise CommandError("nothing was cancelled")
 
 
-async def _cancel(client: Client, workload: Workload, *, dry_run: bool) -> None:
+async def _cancel(client: Client, kind: Kind, workload: Workload, *, dry_run: bool) -> None:
     """Delete the object of a workload, unless it was recreated with another uid, and print the outcome."""
-    kind = kind_of_workload(workload)
     name = qualified_name(kind, workload.object_name)
     options = {
         "apiVersion": "v1",

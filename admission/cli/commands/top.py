@@ -10,10 +10,12 @@ import click
 
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.groups import CommandGroup
+from admission.cli.commands.tree import cluster_item
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.client.transport import PREFIX
 from admission.model.quantity import amount, format_amount
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,20 +35,34 @@ def top() -> None:
     """
 
 
+_cluster = click.option("--cluster", metavar="NAME", default="", help="Only what is in this cluster.  [default: all]")
+
+
 @top.command()
+@_cluster
 @connection_options
-def queues(*, connection: ApiConnection) -> None:
+def queues(*, cluster: str, connection: ApiConnection) -> None:
     """Show quota and usage by ClusterQueue and flavor, highest usage first.
 
+    With --cluster, of the flavors that are there, and only what is used there: others use
+    the same quota.
+
     \b
-    Example:
+    Examples:
       sluice top queues
+      sluice top queues --cluster b
     """
+    headers = ("NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "USE")
 
     async def run() -> None:
         async with connect(connection) as sluice:
-            rows = queue_rows([item async for item in sluice.documents("clusterqueues").list()])
-        _print(("NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "USE"), rows, "no ClusterQueues found")
+            found = [item async for item in sluice.documents("clusterqueues").list()]
+            only = await cluster_item(sluice, cluster) if cluster else None
+        if only is None:
+            _print(headers, queue_rows(found), "no ClusterQueues found")
+            return
+        rows = [(*row[:5], row[6]) for row in queue_rows(in_cluster(queue, only) for queue in found)]
+        _print((*headers[:5], headers[6]), rows, f"no ClusterQueue has a flavor in the cluster {cluster}")
 
     asyncio.run(run())
 
@@ -71,13 +87,17 @@ def clusters(*, connection: ApiConnection) -> None:
 
 @top.command()
 @click.option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.  [default: all]")
+@_cluster
 @connection_options
-def users(*, namespace: str | None, connection: ApiConnection) -> None:
+def users(*, namespace: str | None, cluster: str, connection: ApiConnection) -> None:
     """Show the quota that users hold, and the number of their workloads.
 
+    With --cluster, of workloads that run there or, if they wait, were created there.
+
     \b
-    Example:
+    Examples:
       sluice top users
+      sluice top users -n team-a --cluster b
     """
 
     async def run() -> None:
@@ -85,7 +105,9 @@ def users(*, namespace: str | None, connection: ApiConnection) -> None:
             unfinished = sluice.documents("workloads").list(
                 namespace=namespace, field_selector="status.state!=finished"
             )
-            found = [item async for item in unfinished]
+            found = [item async for item in unfinished if not cluster or cluster_of(item) == cluster]
+            if cluster and not found:
+                await cluster_item(sluice, cluster)
         resources, rows = user_rows(found)
         _print(
             ("NAME", "ADMITTED", "PENDING", *(name.upper() for name in resources)),
@@ -94,6 +116,25 @@ def users(*, namespace: str | None, connection: ApiConnection) -> None:
         )
 
     asyncio.run(run())
+
+
+def cluster_of(workload: Document) -> str:
+    """Return the cluster in which a workload runs or, if it waits, in which its object is."""
+    return workload["status"].get("clusterName") or workload["spec"].get("cluster") or LOCAL
+
+
+def in_cluster(queue: Document, cluster: Document) -> Document:
+    """Return a ClusterQueue with the flavors that are in a cluster, and their usage there, as in `reports/clusters`."""
+    groups = [
+        {**group, "flavors": [each for each in group["flavors"] if each["name"] in cluster["flavors"]]}
+        for group in queue["spec"].get("resourceGroups", ())
+    ]
+    own = next((each for each in cluster["clusterQueues"] if each["name"] == queue["metadata"]["name"]), {"usage": ()})
+    usage = [
+        {"name": each["flavor"], "resources": [{"name": each["resource"], "total": each["used"]}]}
+        for each in own["usage"]
+    ]
+    return {**queue, "spec": {**queue["spec"], "resourceGroups": groups}, "status": {"flavorsUsage": usage}}
 
 
 def cluster_rows(items: Iterable[Document]) -> list[tuple[str, ...]]:

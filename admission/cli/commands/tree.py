@@ -162,7 +162,7 @@ def tree(
         async with connect(connection) as sluice:
             cohorts = [item async for item in sluice.documents("cohorts").list()]
             queues = [item async for item in sluice.documents("clusterqueues").list()]
-            only = await _cluster_item(sluice, cluster) if cluster else None
+            only = await cluster_item(sluice, cluster) if cluster else None
         roots = forest(cohorts, queues, only)
         shown = roots if name is None else [_named(name, roots)]
         if output is not None:
@@ -191,7 +191,7 @@ async def _show_topology(flavor: str, level: str, output: str | None, connection
         print_line(line)
 
 
-async def _cluster_item(sluice: Sluice, name: str) -> Document:
+async def cluster_item(sluice: Sluice, name: str) -> Document:
     """Return what `reports/clusters` has of a cluster. Raises CommandError if there is none of this name."""
     from admission.client.transport import PREFIX
 

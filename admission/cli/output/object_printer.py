@@ -33,7 +33,7 @@ _SHORT_CELLS: Final[Mapping[str, Callable[[str], str]]] = {
 }
 """Their column -> what is shown of its cell: no cause of a deactivation, no bound of an estimate."""
 _WIDE_WORKLOAD_COLUMNS = (
-    *("Name", "Queue", "Reserved in", "State", "Exit", "Flavor", "Pods", "Requests"),
+    *("Name", "Queue", "Reserved in", "State", "Exit", "Flavor", "Cluster", "Pods", "Requests"),
     *("Priority", "User", "Waited", "Waits for", "Elapsed", "Starts", "Age"),
 )
 """Columns of `-o wide`. Those that `kubectl get` shows as Admitted and Finished are left out: State implies them."""

@@ -193,7 +193,9 @@ class Joining:
         without = [kind for kind in kinds.gated if not has_policies(kind)]
         served = await served_versions(client, [kind for kind in without if kind.is_custom])
         names = sorted({kind.kind for kind in without if not kind.is_custom or kind in served})
-        return f"admission policies cannot gate all kinds (--config) that it serves: {listed(names)}" if names else ""
+        if not names:
+            return ""
+        return f"admission policies cannot gate {listed(names)}, which are queued (--config) and served there"
 
     def _cluster(self, before: Document | None, gate: GateDeployment | None) -> Document:
         spec: dict[str, Any] = {} if before is None else {**before["spec"]}

@@ -117,8 +117,8 @@ class Leaving:
         ]
         if flavors:
             raise CommandError(
-                f"spec.clusters of ResourceFlavor {listed(flavors)} names {self.name}: take it out there, or delete "
-                "what is only there; nothing was changed"
+                f"spec.clusters of ResourceFlavor {listed(flavors)} names {self.name}: let it name others (if it "
+                "names none it is in all clusters), or delete it first; nothing was changed"
             )
         if found["spec"].get("state", "Active") == "Active":
             await clusters.patch(self.name, {"spec": {"state": "Draining"}})
