@@ -358,7 +358,8 @@ class Controller:
                 if self._policy.usage is not None:
                     meter = UsageMeter(
                         self._store, self.home.client, self.home.inbox, lambda: self.home.leader.state.registry,
-                        self._policy.usage, leads=lambda: self.is_deciding, epoch=epoch, faults=self.faults,
+                        self.home.nodes_and_pods.occupants, self._policy.usage,
+                        leads=lambda: self.is_deciding, epoch=epoch, faults=self.faults,
                     )  # fmt: skip
                     group.create_task(meter.run(), name="usage")
                 self._provisioning_changed()

@@ -114,7 +114,8 @@ class Site:
         client = self.client
         self.inbox = Inbox(arrived, capacity=CAPACITY if self.name == LOCAL else CAPACITY_OF_OTHERS)
         self._pod_waiter = PodWaiter(client, self.inbox)
-        self.nodes_and_pods = NodesAndPods(client, self.inbox)
+        is_metered = self._policy.usage is not None and self.name == LOCAL
+        self.nodes_and_pods = NodesAndPods(client, self.inbox, names_pods=is_metered)
         self._sender = Sender(self.kinds, client, self.writer, self.events, self.inbox, traces)
         self.provisioning = Provisioning(
             self._store, client, self.writer, self.events, self.kinds, self.context,

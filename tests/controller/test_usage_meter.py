@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 from ports import free_port
+from topology_examples import topology
 
 from admission.cli.configuration.settings import UsageMetricsSettings
 from admission.cluster.usage_sources import Prometheus
@@ -224,6 +225,45 @@ async def test_cpu_is_measured_by_the_metrics_api(world: World) -> None:
     held, used = await world.eventually(known)
     assert used / held == pytest.approx(1250 / 2000)
     assert not await measured(world, "memory")  # of which it holds no quota
+
+
+async def test_pods_are_watched_once_for_their_use_and_for_topology(world: World) -> None:
+    await world.user.create("customresourcedefinitions", "", METRICS)
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    pods = {"verb": "watch", "resource": "pods", "user": "sluice", "group": ""}
+    world.sandbox.faults.install({"rules": [{"match": pods, "do": "delay", "seconds": 0}]})
+    rules = UsageMetricsSettings.model_validate({"metricsApi": True}).rules()
+    policy = ControllerPolicy(usage=replace(rules, interval=0.05))
+    path = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods"
+    containers = [{"name": "a", "usage": {"cpu": "1", "memory": "1Gi"}}]
+    sample = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics", "containers": containers}
+
+    async def measures(name: str) -> None:
+        (pod,) = await started(world, job(name, cpu="1"))
+        await world.client.create(path, {**sample, "metadata": {"name": pod, "namespace": "team-a"}})
+
+        async def known() -> bool:
+            return name in await measured(world, "cpu")
+
+        await world.eventually(known)
+
+    def watches() -> int:
+        return int(world.sandbox.faults.describe()["rules"][0]["matched"])
+
+    await world.start(policy)
+    await measures("before")
+    assert watches() == 1
+    of_topology = {"nodeLabels": {"pool": "none"}, "topologyName": "dc"}
+    await world.apply(
+        topology("dc", "kubernetes.io/hostname"),
+        {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "placed"}, "spec": of_topology},
+    )
+    await measures("meanwhile")
+    assert watches() == 2  # the second one replaces the first
+    await world.end()
+    await world.start(policy)
+    await measures("after")
+    assert watches() == 3
 
 
 def test_use_beyond_what_is_held_does_not_count_and_pods_without_value_are_unknown() -> None:

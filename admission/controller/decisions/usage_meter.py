@@ -2,23 +2,19 @@
 
 What pods use is read once a minute. A value stands for the time since the last one; while there is none, as Prometheus
 is away, a pod has no sample, or there is no leader, it is not known what was used, which never counts as idle. Nothing
-is evicted. Off unless `usageMetrics` is configured; then all pods are watched, of which only the names are kept.
+is evicted. Off unless `usageMetrics` is configured; then all pods are watched (`NodesAndPods`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from admission.cluster.informer import Informer
 from admission.cluster.usage_sources import MetricsApi, Prometheus
 from admission.controller.state.inbox import Told
 from admission.controller.state.repeating import repeat
 from admission.controller.state.triggers import Noted
-from admission.kinds.pod import occupant
 from admission.kinds.pod_group import PodGroupKind
 from admission.model import sentences
 from admission.model.errors import ClusterError
@@ -51,7 +47,8 @@ _RETRY: Final = 1.0
 class UsageMeter:
     """Measures the workloads of one cluster while this replica leads.
 
-    `workloads`: those that are not finished. `leads`: whether this replica decides now.
+    `workloads`: those that are not finished. `occupants`: returns what pods say about their workloads, by
+    `namespace/name`; None: not all are known. `leads`: whether this replica decides now.
     """
 
     def __init__(
@@ -60,6 +57,7 @@ class UsageMeter:
         client: Client,
         inbox: Inbox,
         workloads: Callable[[], Iterable[Tracked]],
+        occupants: Callable[[], Mapping[str, Occupant] | None],
         rules: UsageRules,
         *,
         leads: Callable[[], bool],
@@ -73,9 +71,7 @@ class UsageMeter:
         self._leads = leads
         self._epoch = epoch
         self._faults = faults
-        self._informer = Informer(client, "/api/v1/pods", field_selector="status.phase!=Succeeded,status.phase!=Failed")
-        self._pods: dict[str, Occupant] = {}
-        """What pods say about their workloads, by `namespace/name`."""
+        self._occupants = occupants
         self._source = (
             MetricsApi(client)
             if rules.url is None
@@ -88,28 +84,17 @@ class UsageMeter:
         self._idle = IdleTimes(rules)
         self._knows_told = False
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Measure every `interval` seconds until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_pods(), name="pods for usage")
-            await repeat(self.look, self._faults, every=self._rules.interval, name="the measurement of usage")
-
-    async def _follow_pods(self) -> None:
-        async with aclosing(self._informer.batches()) as batches:
-            async for batch in batches:
-                for change in batch:
-                    seen = None if change.object is None or change.type == "DELETED" else occupant(change.object)
-                    if seen is None:
-                        self._pods.pop(change.key, None)
-                    else:
-                        self._pods[change.key] = seen
+        await repeat(self.look, self._faults, every=self._rules.interval, name="the measurement of usage")
 
     async def look(self) -> float | None:
         """Read what pods use, and add it up for their workloads. Raises SluiceError.
 
         Returns the seconds until the next look, if these are not the usual ones.
         """
-        if not self._leads() or not self._informer.synced.is_set():
+        pods = self._occupants()
+        if not self._leads() or pods is None:
             self._last = None
             return min(_RETRY, self._rules.interval)
         if not self._knows_told:
@@ -122,7 +107,8 @@ class UsageMeter:
         if before is None:
             return None
         begins = max(before, now - _LONGEST * self._rules.interval)
-        used = self._by_workload({name: found for name, found in read.items() if not isinstance(found, ClusterError)})
+        known = {name: found for name, found in read.items() if not isinstance(found, ClusterError)}
+        used = self._by_workload(known, pods)
         rows: list[Measured] = []
         running: set[str] = set()
         for tracked in self._workloads():
@@ -156,7 +142,9 @@ class UsageMeter:
             log.info("what is used of %s is known again", resource)
         self._failures = dict(failures)
 
-    def _by_workload(self, read: Mapping[str, PodUse]) -> dict[str, dict[str, tuple[int, float]]]:
+    def _by_workload(
+        self, read: Mapping[str, PodUse], occupants: Mapping[str, Occupant]
+    ) -> dict[str, dict[str, tuple[int, float]]]:
         """Return of each workload by resource the number of its pods with a value, and the sum of these."""
         namespaces = {tracked.uid: tracked.record.workload.namespace for tracked in self._workloads()}
         groups = {
@@ -167,7 +155,7 @@ class UsageMeter:
         found: defaultdict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         for resource, pods in read.items():
             for key, value in pods.items():
-                if (seen := self._pods.get(key)) is None:
+                if (seen := occupants.get(key)) is None:
                     continue
                 # A pod of another namespace only claims to be one of the workload's.
                 named = (uid for uid in seen.uids if namespaces.get(uid) == seen.namespace)

@@ -1,7 +1,7 @@
 """Watch of nodes and of all pods that are not terminated, reduced to what placement by topology depends on.
 
 It runs with the leader, from the first ResourceFlavor that names a Topology on: without one it costs nothing. Nodes
-alone are watched if quota follows them.
+alone are watched if quota follows them, and of pods only whose they are if nothing but their use is measured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from admission.controller.state.inbox import NodesAndPodsChanged
 from admission.controller.state.tracked import is_older
 from admission.engine.events import NodeChanged, NodeDeleted, PodBound, PodEnded
 from admission.kinds.placement import node_state, seen_pod
+from admission.kinds.pod import occupant
 from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from admission.engine.events import TopologyEvent
     from admission.engine.topology.nodes import NodeState
     from admission.kinds.placement import SeenPod
+    from admission.kinds.pod import Occupant
     from admission.model.errors import ClusterError
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Workload
@@ -41,12 +43,16 @@ _NOT_TERMINATED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 class NodesAndPods:
     """Nodes and pods as last seen. Changes are put into the inbox once both are listed."""
 
-    def __init__(self, client: Client, inbox: Inbox) -> None:
+    def __init__(self, client: Client, inbox: Inbox, *, names_pods: bool = False) -> None:
+        """`names_pods`: whether `occupants` may be asked for."""
+        self._client = client
         self._inbox = inbox
         self._nodes = Informer(client, _NODES)
-        self._pods = Informer(client, _PODS, field_selector=_NOT_TERMINATED)
+        self._pods = self._pod_informer({})
         self._wanted = asyncio.Event()
-        self._nodes_wanted = asyncio.Event()
+        """Set when a flavor names a Topology."""
+        self._nodes_wanted, self._pods_wanted = asyncio.Event(), asyncio.Event()
+        self._occupants: dict[str, Occupant] | None = {} if names_pods else None
         self._complete = False
         self.nodes: dict[str, NodeState] = {}
         """By name."""
@@ -62,13 +68,21 @@ class NodesAndPods:
     def follow(self, flavors: Mapping[str, ResourceFlavor]) -> None:
         """Begin to watch if a flavor names a Topology."""
         if not self._wanted.is_set() and any(flavor.spec.topology_name for flavor in flavors.values()):
-            self._wanted.set()
-            self._nodes_wanted.set()
+            for wanted in (self._wanted, self._nodes_wanted, self._pods_wanted):
+                wanted.set()
 
     def watch_nodes(self) -> bool:
         """Begin to watch nodes; return whether all of them are known."""
         self._nodes_wanted.set()
         return self._nodes.synced.is_set()
+
+    def occupants(self) -> Mapping[str, Occupant] | None:
+        """Begin to watch pods; return what they say about their workloads by `namespace/name`; None: not all are known.
+
+        Only with `names_pods`.
+        """
+        self._pods_wanted.set()
+        return self._occupants if self._pods.synced.is_set() else None
 
     @property
     def nodes_failure(self) -> ClusterError | None:
@@ -82,10 +96,15 @@ class NodesAndPods:
 
     async def run(self) -> None:
         """Watch until cancelled, as soon as that is wanted."""
-        await self._nodes_wanted.wait()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(self._nodes, self._nodes_changed), name="nodes")
-            await self._wanted.wait()
+            group.create_task(self._watch_nodes(), name="nodes")
+            await self._pods_wanted.wait()
+            if not self._wanted.is_set():
+                names = group.create_task(self._watch(self._pods, self._names_changed), name="pods for usage")
+                await self._wanted.wait()
+                names.cancel()
+                await asyncio.wait([names])
+                self._pods = self._pod_informer(self._pods.reported())  # placement needs more of what it has seen
             log.info("watching nodes and pods, as a ResourceFlavor names a Topology")
             group.create_task(self._watch(self._pods, self._pods_changed), name="pods for topology")
             # A place is only looked for when it is known what takes room on the nodes.
@@ -106,6 +125,13 @@ class NodesAndPods:
                 yield PodBound(pod.uid, pod.node, pod.requests)
         for node in self.nodes.values():
             yield NodeChanged(node)
+
+    def _pod_informer(self, reported: Mapping[str, str]) -> Informer:
+        return Informer(self._client, _PODS, field_selector=_NOT_TERMINATED, reported=reported)
+
+    async def _watch_nodes(self) -> None:
+        await self._nodes_wanted.wait()
+        await self._watch(self._nodes, self._nodes_changed)
 
     async def _watch(self, informer: Informer, changed: Callable[[list[WatchedChange]], NodesAndPodsChanged]) -> None:
         async with aclosing(informer.batches()) as batches:
@@ -147,8 +173,18 @@ class NodesAndPods:
             del self.hosts[hostname]
         return hostname
 
+    def _names_changed(self, batch: Iterable[WatchedChange]) -> NodesAndPodsChanged:
+        if self._occupants is not None:
+            for change in batch:
+                seen = None if change.object is None or change.type == "DELETED" else occupant(change.object)
+                if seen is None:
+                    self._occupants.pop(change.key, None)
+                else:
+                    self._occupants[change.key] = seen
+        return NodesAndPodsChanged([])
+
     def _pods_changed(self, batch: Iterable[WatchedChange]) -> NodesAndPodsChanged:
-        message = NodesAndPodsChanged([])
+        message = self._names_changed(batch)
         for change in batch:
             obj = None if change.type == "DELETED" else change.object
             known = self.pods.get(change.uid)
