@@ -1,11 +1,68 @@
-"""Parts of Table and PartialObjectMetadata responses that are the same for every kind."""
+"""Table and PartialObjectMetadata responses (`meta.k8s.io/v1`): what is the same for every kind."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Sequence
+
+Cell: TypeAlias = Callable[[dict[str, Any], float], object]
+"""Returns the cell for an object's document at a Unix time (s)."""
+
+
+class Column(NamedTuple):
+    """A column of a table: header, accessor of the cell, description, type."""
+
+    name: str
+    cell: Cell
+    description: str = ""
+    type: str = "string"
+    wide: int = False
+    """Its priority; other than 0: it is shown by `-o wide` only."""
+
+    def definition(self) -> dict[str, Any]:
+        """Return its entry in `columnDefinitions` of a Table."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": "name" if self.name == "Name" else "",
+            "description": self.description,
+            "priority": int(self.wide),
+        }
+
+
+def table(
+    metadata: Mapping[str, Any],
+    columns: Sequence[Column],
+    objects: Iterable[dict[str, Any]],
+    *,
+    now: float,
+    include: str,
+    with_columns: bool = True,
+) -> dict[str, Any]:
+    """Return a Table of objects.
+
+    `include` is the parameter `includeObject`, the part of the object in each row: `None`, `Metadata` or `Object`.
+    `with_columns`: in a watch only the first event contains the column definitions.
+    """
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": [column.definition() for column in columns] if with_columns else None,
+        "rows": [
+            {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)}
+            for obj in objects
+        ],
+    }
+
+
+def _included(obj: dict[str, Any], include: str) -> dict[str, Any] | None:
+    if include == "Object":
+        return obj
+    return None if include == "None" else partial(obj)
 
 
 def duration(seconds: float) -> str:

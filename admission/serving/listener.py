@@ -14,6 +14,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
+from admission.apimachinery.errors import failure
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -204,16 +206,9 @@ class ProtocolHandler(RequestHandler):
             return super().handle_error(request, status, exc, message)
         _log.debug("%s sent a malformed request: %r", request.remote, exc)
         too_long = f"the URL or a header is longer than {_MAX_LINE} bytes; shorten it"
-        body = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": too_long if isinstance(exc, LineTooLong) else "the request is not a valid HTTP/1.1 request",
-            "reason": "BadRequest",
-            "code": status,
-        }
-        response = web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+        text = too_long if isinstance(exc, LineTooLong) else "the request is not a valid HTTP/1.1 request"
+        body = orjson.dumps(failure(status, "BadRequest", text))
+        response = web.Response(body=body, status=status, content_type="application/json")
         response.force_close()
         return response
 

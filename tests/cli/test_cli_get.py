@@ -15,7 +15,7 @@ from command_runner import TOKEN, Sluice
 from displayed_objects import POD_SETS, create_queues, create_workloads
 
 from admission.api.application import create_app, listening
-from admission.api.documents.representation import definitions
+from admission.api.documents.representation import columns_of
 from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
 from admission.cli.output.tables import TextTable, age
@@ -416,7 +416,7 @@ def test_ages_are_formatted_as_by_kubectl(seconds, expected):
 
 @pytest.mark.parametrize("kind", [resource.kind for resource in RESOURCES])
 def test_table_with_usual_names_fits_80_columns(kind):
-    columns = definitions(kind)
+    columns = [column.definition() for column in columns_of(kind)]
     cells = {"integer": "12345", "date": "179m"}
     names = {"Name": "job-train-resnet-a1b2c", "Age": "5h30m", "Admitted": "True", "Finished": "True"}
     row = [names.get(column["name"], cells.get(column["type"], "gpu-a")) for column in columns]

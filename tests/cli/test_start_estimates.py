@@ -14,9 +14,10 @@ from typing import Self
 
 import pytest
 
-from admission.api.documents.representation import table
+from admission.api.documents.representation import columns_of
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import StartEstimate
+from admission.apimachinery.tables import table
 from admission.engine import Explanation
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.calibration import MIN_SAMPLES, Calibration, ReportedRange
@@ -245,7 +246,7 @@ def test_estimated_start_is_shown_as_time_from_now():
             "spec": {"podSets": []},
             "status": {"state": "pending", "queuedAt": at(-9), "conditions": [], **estimate},
         }
-        answer = table("Workload", {}, [shown], now=now.timestamp(), include="None")
+        answer = table({}, columns_of("Workload"), [shown], now=now.timestamp(), include="None")
         names = [column["name"] for column in answer["columnDefinitions"]]
         return answer["rows"][0]["cells"][names.index("Starts")]
 

@@ -9,6 +9,7 @@ from admission.api.auth.sessions import check_sender, session_cookie, set_sessio
 from admission.api.errors import BadRequest, TooManyRequests, Unauthorized
 from admission.api.http.bodies import read_anonymous
 from admission.api.http.responses import reply
+from admission.apimachinery.errors import success
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Login:
         """End the session and delete its cookie."""
         if secret := session_cookie(request):
             await self._sessions.close(secret)
-        response = reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+        response = reply(success())
         set_session_cookie(request, response, "")
         return response
 

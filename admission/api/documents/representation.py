@@ -11,11 +11,11 @@ import orjson
 
 from admission.api.errors import BadRequest
 from admission.api.kinds.all_kinds import KINDS
-from admission.api.kinds.columns import Column, at, condition, condition_of
+from admission.api.kinds.columns import at, condition, condition_of
 from admission.api.registry import API_VERSION
 from admission.apimachinery.accept import JSON, PARTIAL, PARTIAL_LIST, PLAIN, TABLE, negotiate
 from admission.apimachinery.errors import NotAcceptable
-from admission.apimachinery.tables import duration, partial, spoken
+from admission.apimachinery.tables import Column, duration, partial, spoken, table
 from admission.model.quantity import amount, format_amount
 
 if TYPE_CHECKING:
@@ -84,45 +84,30 @@ class Representation:
             return orjson.dumps(partial(document))
         if self.form != TABLE:
             return orjson.dumps(document)
-        one_row = self._table({"resourceVersion": document["metadata"]["resourceVersion"]}, [document], now)
-        return orjson.dumps(one_row | {"columnDefinitions": None})
+        metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
+        return orjson.dumps(self._table(metadata, [document], now, with_columns=False))
 
     def with_columns(self, line: bytes) -> bytes:
         """Add the column definitions to an event: clients expect them in the first event of a watch only."""
         if self.form != TABLE:
             return line
-        return line.replace(NO_COLUMNS, b'"columnDefinitions":' + orjson.dumps(definitions(self.resource.kind)), 1)
+        definitions = [column.definition() for column in columns_of(self.resource.kind)]
+        return line.replace(NO_COLUMNS, b'"columnDefinitions":' + orjson.dumps(definitions), 1)
 
-    def _table(self, metadata: Document, documents: Iterable[Document], now: float) -> Document:
-        return table(self.resource.kind, metadata, documents, now=now, include=self.include)
+    def _table(
+        self, metadata: Document, documents: Iterable[Document], now: float, *, with_columns: bool = True
+    ) -> Document:
+        columns = columns_of(self.resource.kind)
+        return table(metadata, columns, documents, now=now, include=self.include, with_columns=with_columns)
 
 
 NO_COLUMNS = b'"columnDefinitions":null'
 """Placeholder in the tables of a watch: only the first event contains the column definitions."""
 
 
-def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: float, include: str) -> Document:
-    """Return a Table of objects of a kind.
-
-    `include` is the parameter `includeObject`, the part of the object in each row: `None`, `Metadata` or `Object`.
-    """
-    columns = _COLUMNS[kind]
-    rows = []
-    for obj in objects:
-        cells = [obj["metadata"]["name"], *(column.cell(obj, now) for column in columns), _age(obj, now)]
-        rows.append({"cells": cells, "object": _included(obj, include)})
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata,
-        "columnDefinitions": definitions(kind),
-        "rows": rows,
-    }
-
-
-def definitions(kind: str) -> list[Document]:
-    """Return the `columnDefinitions` of a kind's tables."""
-    return [column.definition() for column in (_NAME, *_COLUMNS[kind], _AGE)]
+def columns_of(kind: str) -> tuple[Column, ...]:
+    """Return the columns of a kind's tables."""
+    return (_NAME, *_COLUMNS[kind], _AGE)
 
 
 def _age(document: Document, now: float) -> str:
@@ -132,12 +117,6 @@ def _age(document: Document, now: float) -> str:
     """
     times = (document["metadata"]["creationTimestamp"], document.get("status", {}).get("queuedAt"))
     return duration(now - min(_seconds(time) for time in times if time))
-
-
-def _included(obj: Document, include: str) -> Document | None:
-    if include == "Object":
-        return obj
-    return None if include == "None" else partial(obj)
 
 
 def _starts(document: Document, now: float) -> object:
@@ -273,7 +252,7 @@ def _seconds(time: str) -> float:
 
 
 _NAME = Column("Name", at("metadata", "name"), "Name of the object, unique in its namespace")
-_AGE = Column("Age", at("metadata", "creationTimestamp"), "Time since the object was created")
+_AGE = Column("Age", _age, "Time since the object was created")
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     **{kind: described.columns for kind, described in KINDS.items()},
     "AuditRecord": (

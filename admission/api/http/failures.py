@@ -12,7 +12,7 @@ from aiohttp import web
 from admission.api.errors import ApiError, BadRequest
 from admission.api.http.responses import reply
 from admission.api.registry import GROUP, Resource
-from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed
+from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed, failure
 from admission.model.errors import InvalidObject, StoreError
 from admission.store.errors import (
     AlreadyExists,
@@ -153,23 +153,12 @@ def _failure(
     metadata: Mapping[str, str] = MappingProxyType({}),
     **details: Any,
 ) -> web.Response:
-    status: Document = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": dict(metadata),
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": code,
-    }
     resource = request.get(RESOURCE)
     if resource is not None:
         name = request.match_info.get("name") or request.get(NAME, "")
         about = {"name": name, "group": GROUP, "kind": resource.kind if reason == "Invalid" else resource.plural}
         details = {key: value for key, value in about.items() if value} | details
-    if details:
-        status["details"] = details
-    return reply(status, code=code, headers=headers)
+    return reply(failure(code, reason, message, details=details, metadata=metadata), code=code, headers=headers)
 
 
 def _faults(error: InvalidObject) -> str:

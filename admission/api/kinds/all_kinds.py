@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.api.kinds.clusters import CLUSTER
-from admission.api.kinds.columns import ACTIVE, WORKLOADS, Column, at, condition
+from admission.api.kinds.columns import ACTIVE, WORKLOADS, at, condition
 from admission.api.kinds.descriptor import ObjectKind, Right, Status
 from admission.api.kinds.fair_sharing import fair_sharing, trees_of, weighted_shares
 from admission.api.kinds.object_schemas import (
@@ -30,6 +30,7 @@ from admission.api.kinds.queue_status import (
     missing_flavors,
     silences,
 )
+from admission.apimachinery.tables import Column
 from admission.model.names import is_label_value, listed
 from admission.model.quantity import format_amount, parse_quantity
 from admission.model.queues import (
@@ -55,9 +56,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.columns import Cell
     from admission.api.kinds.descriptor import WarningContext
     from admission.api.kinds.queue_status import ExistingObjects
+    from admission.apimachinery.tables import Cell
     from admission.model.budgets import BudgetGrant
     from admission.model.queues import QueueObject
     from admission.store.records import QueueStatus

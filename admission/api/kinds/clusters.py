@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from admission.api.kinds.columns import Column, at
+from admission.api.kinds.columns import at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import ClusterStatus
+from admission.apimachinery.tables import Column
 from admission.model.queues import Cluster
 from admission.model.workload import LOCAL
 

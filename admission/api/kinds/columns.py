@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.apimachinery.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.api.http.responses import Document
-
-Cell: TypeAlias = Callable[["Document", float], object]
-"""Returns the cell for an object's document at a Unix time (s)."""
-
-
-class Column(NamedTuple):
-    """A column: header, accessor of the cell, description, type. `wide`: shown by `-o wide` only."""
-
-    name: str
-    cell: Cell
-    description: str
-    type: str = "string"
-    wide: bool = False
-
-    def definition(self) -> Document:
-        """Return its entry in `columnDefinitions` of a `meta.k8s.io/v1` Table."""
-        form = "name" if self.name == "Name" else ""
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": form,
-            "description": self.description,
-            "priority": int(self.wide),
-        }
+    from admission.apimachinery.tables import Cell
 
 
 def at(*path: str) -> Cell:

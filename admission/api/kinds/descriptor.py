@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.columns import Column
+    from admission.apimachinery.tables import Column
     from admission.model.base import Model
     from admission.model.queues import Cluster, QueueObject
     from admission.store.store import Store

@@ -25,6 +25,7 @@ from admission.api.registry import GROUP, Resource
 from admission.api.resources.impact import impact_document, impact_warnings
 from admission.api.resources.pagination import check_resource_version, list_metadata
 from admission.api.resources.updates import ObjectUpdate
+from admission.apimachinery.errors import success
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -174,8 +175,7 @@ class QueueObjects:
             impact = await self._previews.deleted([deleted])
             details["impact"] = impact_document(impact)
             texts += impact_warnings(impact)
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-        return reply(status, warnings=texts)
+        return reply(success(details=details), warnings=texts)
 
     async def deletecollection(self, request: web.Request) -> web.Response:
         """Delete all selected objects, one after the other; the response is the list of them.

@@ -13,6 +13,7 @@ from admission.api.errors import ApiError, BadRequest, UnknownObject
 from admission.api.http.bodies import read_document
 from admission.api.registry import API_VERSION, WHAT_IFS
 from admission.api.resources.report_times import report_times
+from admission.apimachinery.errors import failure
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
 
@@ -58,8 +59,7 @@ class WhatIfs:
                     await response.write(_event(line))
             except (ApiError, InvalidObject) as error:  # the headers have been sent
                 code, reason = (error.code, error.reason) if isinstance(error, ApiError) else (422, "Invalid")
-                status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-                await response.write(_line("ERROR", {"object": {**status, "message": str(error)}}))
+                await response.write(_line("ERROR", {"object": failure(code, reason, str(error))}))
         await response.write_eof()
         return response
 

@@ -17,6 +17,7 @@ from admission.api.errors import BadRequest, Expired, Forbidden, TooManyRequests
 from admission.api.http.request_options import flag, number, resource_version
 from admission.api.registry import API_VERSION
 from admission.apimachinery.accept import PARTIAL, TABLE
+from admission.apimachinery.errors import failure
 from admission.model.errors import InvalidObject, StoreError
 
 if TYPE_CHECKING:
@@ -144,14 +145,14 @@ class Watcher:
                 await self._send_initial(response)
                 await self._send_queued(request, response)
         except (Unauthorized, Forbidden, TooManyRequests) as error:
-            await response.write(_event("ERROR", _status(error.code, error.reason, str(error))))
+            await response.write(_event("ERROR", failure(error.code, error.reason, str(error))))
         except TimeoutError:
             if self._options.bookmarks and self._after is not None and not self._queue:
                 await response.write(self._bookmark())
         except Expired as error:
-            await response.write(_event("ERROR", _status(error.code, error.reason, str(error))))
+            await response.write(_event("ERROR", failure(error.code, error.reason, str(error))))
         except StoreError as error:
-            await response.write(_event("ERROR", _status(503, "ServiceUnavailable", str(error))))
+            await response.write(_event("ERROR", failure(503, "ServiceUnavailable", str(error))))
 
     async def _send_initial(self, response: web.StreamResponse) -> None:
         """Send the existing objects and the events since the start revision; queue those that arrived meanwhile."""
@@ -261,15 +262,3 @@ class _Timer:
 
 def _event(kind: str, document: Document) -> bytes:
     return orjson.dumps({"type": kind, "object": document}) + b"\n"
-
-
-def _status(code: int, reason: str, message: str) -> Document:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": code,
-    }

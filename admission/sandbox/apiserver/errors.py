@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from admission.apimachinery.errors import failure
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -71,19 +72,7 @@ class ApiError(SandboxError):
 
     def status(self) -> dict[str, Any]:
         """Return the Status object that the client receives."""
-        body: dict[str, Any] = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": self.metadata,
-            "status": "Failure",
-            "message": self.message,
-        }
-        if self.reason:
-            body["reason"] = self.reason
-        if self.details:
-            body["details"] = self.details
-        body["code"] = self.code
-        return body
+        return failure(self.code, self.reason, self.message, details=self.details or {}, metadata=self.metadata)
 
 
 def _details(resource: ServedResource | None, name: str) -> dict[str, Any]:

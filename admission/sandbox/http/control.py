@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from admission.apimachinery.errors import success
 from admission.sandbox.apiserver.bodies import decode_object, media_type
 from admission.sandbox.apiserver.errors import ApiError, bad_request
 from admission.sandbox.apiserver.requests import User
@@ -97,7 +98,7 @@ class Control:
     def _remove_user(self, name: str) -> Answer:
         if not self._authenticator.remove(name):
             raise ApiError(404, "NotFound", f'users "{name}" not found')
-        return Answer(dump({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        return Answer(dump(success()))
 
 
 async def _body(request: web.BaseRequest) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import orjson
 from aiohttp import ClientConnectionResetError
 
 from admission.apimachinery.bodies import duplicate_fields
+from admission.apimachinery.errors import success
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.apply import apply_patch, track_update
 from admission.sandbox.apiserver.bodies import decode, decode_object, media_type
@@ -192,7 +193,7 @@ class Operations:
         body.setdefault("metadata", {})
         action = pods.bind if scope.target.subresource == "binding" else pods.evict
         await action(self._registry, scope.namespace, scope.name, body, call)
-        return Answer(dump(_SUCCESS | {"code": 201}), 201)
+        return Answer(dump(success(code=201)), 201)
 
     async def _create_token(self, scope: RequestScope) -> Answer:
         """Create a token of a service account (subresource token)."""
@@ -206,7 +207,7 @@ class Operations:
         body.setdefault("metadata", {})
         call = Call(user, options={"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"})
         await pods.bind(self._registry, namespace, name or body["metadata"].get("name", ""), body, call)
-        return Answer(dump(_SUCCESS | {"code": 201}), 201)
+        return Answer(dump(success(code=201)), 201)
 
     # ------------------------------------------------------------------ update and patch
 
@@ -318,7 +319,7 @@ class Operations:
             return self._answer(scope, renderer, version)
         details = {"name": scope.name, "group": scope.resource.group, "kind": scope.resource.plural}
         details["uid"] = version.obj["metadata"]["uid"]
-        return Answer(dump(_SUCCESS | {"details": {key: value for key, value in details.items() if value}}))
+        return Answer(dump(success(details={key: value for key, value in details.items() if value})))
 
     async def _delete_collection(self, scope: RequestScope) -> Answer:
         renderer = self._renderer(scope)
@@ -333,9 +334,6 @@ class Operations:
             await self._registry.delete(scope.resource, namespace, name, options, call, in_bulk=True)
             deleted.append(version)
         return Answer(renderer.page(ListPage(deleted, self._registry.store.revision)))
-
-
-_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
 def _call(scope: RequestScope, kind: str) -> tuple[Call, str]:

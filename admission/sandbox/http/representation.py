@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,7 +11,7 @@ import yaml
 from admission.apimachinery import accept as accepting
 from admission.apimachinery.accept import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML, Format
 from admission.apimachinery.errors import NotAcceptable
-from admission.apimachinery.tables import duration, partial
+from admission.apimachinery.tables import Column, duration, partial, table
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.clock import parse_rfc3339
 
@@ -107,7 +107,8 @@ class Renderer:
         return orjson.dumps(partial(version.obj)) if form in (PARTIAL, PARTIAL_LIST) else version.raw()
 
     def _table(self, metadata: Object, objects: list[Object], *, with_columns: bool = True) -> Object:
-        return table(self._resource, metadata, objects, self._now(), include=self._include, with_columns=with_columns)
+        columns = columns_of(self._resource)
+        return table(metadata, columns, objects, now=self._now(), include=self._include, with_columns=with_columns)
 
     def _dump(self, value: Object) -> bytes:
         return dump(value, self._format.media)
@@ -154,27 +155,6 @@ _GATES_TEXT = (
     'ready AND all conditions specified in the readiness gates have status equal to "True" More info: '
     "https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """A column; `cell` computes its value from an object and the current time in seconds since the epoch."""
-
-    name: str
-    cell: Callable[[Object, float], Any]
-    text: str = ""
-    priority: int = 0
-    type: str = "string"
-
-    def definition(self) -> Object:
-        shown = "name" if self.name == "Name" else ""
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": shown,
-            "description": self.text,
-            "priority": self.priority,
-        }
 
 
 def _age(obj: Object, now: float) -> str:
@@ -302,110 +282,110 @@ def _api_available(obj: Object, now: float) -> str:
     return "Unknown"
 
 
-_NAME, _AGE = TableColumn("Name", _field("metadata.name"), _NAME_TEXT), TableColumn("Age", _age, _AGE_TEXT)
-_TEMPLATE = (TableColumn("Containers", _containers("name"), "", 1), TableColumn("Images", _containers("image"), "", 1))
-_COLUMNS: dict[tuple[str, str], tuple[TableColumn, ...]] = {
+_NAME, _AGE = Column("Name", _field("metadata.name"), _NAME_TEXT), Column("Age", _age, _AGE_TEXT)
+_TEMPLATE = (Column("Containers", _containers("name"), wide=True), Column("Images", _containers("image"), wide=True))
+_COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
     ("batch", "jobs"): (
         _NAME,
-        TableColumn("Status", _job_status, "Status of the job."),
-        TableColumn("Completions", _job_completions, (
+        Column("Status", _job_status, "Status of the job."),
+        Column("Completions", _job_completions, (
             "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. "
             "However, it may decrease in reaction to scale down of elastic indexed jobs."
         )),
-        TableColumn("Duration", _job_duration, "Time required to complete the job."),
+        Column("Duration", _job_duration, "Time required to complete the job."),
         _AGE,
-        TableColumn("Containers", _containers("name"), "Names of each container in the template.", 1),
-        TableColumn("Images", _containers("image"), "Images referenced by each container in the template.", 1),
-        TableColumn("Selector", _selector, (
+        Column("Containers", _containers("name"), "Names of each container in the template.", wide=True),
+        Column("Images", _containers("image"), "Images referenced by each container in the template.", wide=True),
+        Column("Selector", _selector, (
             "A label query over pods that should match the pod count. Normally, the system sets this field for "
             "you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors"
-        ), 1),
+        ), wide=True),
     ),
     ("", "pods"): (
         _NAME,
-        TableColumn("Ready", _pod_ready, "The aggregate readiness state of this pod for accepting traffic."),
-        TableColumn("Status", _pod_status, "The aggregate status of the containers in this pod."),
-        TableColumn("Restarts", _restarts, (
+        Column("Ready", _pod_ready, "The aggregate readiness state of this pod for accepting traffic."),
+        Column("Status", _pod_status, "The aggregate status of the containers in this pod."),
+        Column("Restarts", _restarts, (
             "The number of times the containers in this pod have been restarted and when the last container in "
             "this pod has restarted."
         )),
         _AGE,
-        TableColumn("IP", _field("status.podIP"), _IP_TEXT, 1),
-        TableColumn("Node", _field("spec.nodeName"), _NODE_TEXT, 1),
-        TableColumn("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, 1),
-        TableColumn("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, 1),
+        Column("IP", _field("status.podIP"), _IP_TEXT, wide=True),
+        Column("Node", _field("spec.nodeName"), _NODE_TEXT, wide=True),
+        Column("Nominated Node", _field("status.nominatedNodeName"), _NOMINATED_TEXT, wide=True),
+        Column("Readiness Gates", _field("spec.readinessGates"), _GATES_TEXT, wide=True),
     ),
     ("apps", "deployments"): (
         _NAME,
-        TableColumn("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"),
-        TableColumn("Up-to-date", _count("status.updatedReplicas"), "", 0, "integer"),
-        TableColumn("Available", _count("status.availableReplicas"), "", 0, "integer"),
-        _AGE, *_TEMPLATE, TableColumn("Selector", _selector, "", 1),
+        Column("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"),
+        Column("Up-to-date", _count("status.updatedReplicas"), type="integer"),
+        Column("Available", _count("status.availableReplicas"), type="integer"),
+        _AGE, *_TEMPLATE, Column("Selector", _selector, wide=True),
     ),
     ("apps", "replicasets"): (
         _NAME,
-        TableColumn("Desired", _count("spec.replicas"), "", 0, "integer"),
-        TableColumn("Current", _count("status.replicas"), "", 0, "integer"),
-        TableColumn("Ready", _count("status.readyReplicas"), "", 0, "integer"),
-        _AGE, *_TEMPLATE, TableColumn("Selector", _selector, "", 1),
+        Column("Desired", _count("spec.replicas"), type="integer"),
+        Column("Current", _count("status.replicas"), type="integer"),
+        Column("Ready", _count("status.readyReplicas"), type="integer"),
+        _AGE, *_TEMPLATE, Column("Selector", _selector, wide=True),
     ),
     ("apps", "statefulsets"): (
-        _NAME, TableColumn("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"), _AGE, *_TEMPLATE,
+        _NAME, Column("Ready", _replicas("readyReplicas"), "Number of the pod with ready state"), _AGE, *_TEMPLATE,
     ),
     ("apps", "controllerrevisions"): (
-        _NAME, TableColumn("Controller", _controller), TableColumn("Revision", _count("revision"), "", 0, "integer"),
+        _NAME, Column("Controller", _controller), Column("Revision", _count("revision"), type="integer"),
         _AGE,
     ),
     ("batch", "cronjobs"): (
         _NAME,
-        TableColumn("Schedule", _field("spec.schedule", "")),
-        TableColumn("Timezone", _field("spec.timeZone")),
-        TableColumn("Suspend", lambda obj, now: str(obj["spec"].get("suspend", False))),
-        TableColumn("Active", lambda obj, now: len(obj.get("status", {}).get("active", ())), "", 0, "integer"),
-        TableColumn("Last Schedule", _last_schedule),
+        Column("Schedule", _field("spec.schedule", "")),
+        Column("Timezone", _field("spec.timeZone")),
+        Column("Suspend", lambda obj, now: str(obj["spec"].get("suspend", False))),
+        Column("Active", lambda obj, now: len(obj.get("status", {}).get("active", ())), type="integer"),
+        Column("Last Schedule", _last_schedule),
         _AGE,
     ),
-    ("", "namespaces"): (_NAME, TableColumn("Status", _field("status.phase"), "The status of the namespace"), _AGE),
+    ("", "namespaces"): (_NAME, Column("Status", _field("status.phase"), "The status of the namespace"), _AGE),
     ("", "nodes"): (
         _NAME,
-        TableColumn("Status", _node_status, "The status of the node"),
-        TableColumn("Roles", lambda obj, now: "<none>", "The roles of the node"),
+        Column("Status", _node_status, "The status of the node"),
+        Column("Roles", lambda obj, now: "<none>", "The roles of the node"),
         _AGE,
-        TableColumn("Version", _field("status.nodeInfo.kubeletVersion", ""), "Kubelet Version reported by the node."),
+        Column("Version", _field("status.nodeInfo.kubeletVersion", ""), "Kubelet Version reported by the node."),
     ),
     ("", "events"): (
-        TableColumn("Last Seen", _last_seen), TableColumn("Type", _field("type", "")),
-        TableColumn("Reason", _field("reason", "")),
-        TableColumn("Object", _event_object), TableColumn("Message", _field("message", "")),
-        TableColumn("Name", _field("metadata.name"), _NAME_TEXT, 1),
+        Column("Last Seen", _last_seen), Column("Type", _field("type", "")),
+        Column("Reason", _field("reason", "")),
+        Column("Object", _event_object), Column("Message", _field("message", "")),
+        Column("Name", _field("metadata.name"), _NAME_TEXT, wide=True),
     ),
     ("scheduling.k8s.io", "priorityclasses"): (
         _NAME,
-        TableColumn("Value", _field("value", 0), "", 0, "integer"),
-        TableColumn("Global-Default", _field("globalDefault", default=False), "", 0, "boolean"),
+        Column("Value", _field("value", 0), type="integer"),
+        Column("Global-Default", _field("globalDefault", default=False), type="boolean"),
         _AGE,
-        TableColumn("PreemptionPolicy", _field("preemptionPolicy", "")),
+        Column("PreemptionPolicy", _field("preemptionPolicy", "")),
     ),
     ("apiregistration.k8s.io", "apiservices"): (
         _NAME,
-        TableColumn("Service", _api_service, "The reference to the service that hosts this API endpoint."),
-        TableColumn("Available", _api_available, "Whether this service is available."),
+        Column("Service", _api_service, "The reference to the service that hosts this API endpoint."),
+        Column("Available", _api_available, "Whether this service is available."),
         _AGE,
     ),
 }  # fmt: skip
 
 
-def columns_of(resource: ServedResource) -> tuple[TableColumn, ...]:
+def columns_of(resource: ServedResource) -> tuple[Column, ...]:
     """Return the columns of a resource: built-in ones, those of its CustomResourceDefinition, or name and age."""
     if resource.printer_columns:
         return (_NAME, *(_custom_column(column) for column in resource.printer_columns))
     return _COLUMNS.get(resource.key, (_NAME, _AGE))
 
 
-def _custom_column(column: Object) -> TableColumn:
+def _custom_column(column: Object) -> Column:
     path, kind = column["jsonPath"], column["type"]
     text = column.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-    return TableColumn(column["name"], _custom_cell(path, kind), text, column.get("priority", 0), kind)
+    return Column(column["name"], _custom_cell(path, kind), text, kind, wide=column.get("priority", 0))
 
 
 def _custom_cell(path: str, kind: str) -> Callable[[Object, float], Any]:
@@ -418,32 +398,3 @@ def _custom_cell(path: str, kind: str) -> Callable[[Object, float], Any]:
         return found
 
     return cell
-
-
-def table(
-    resource: ServedResource,
-    metadata: Object,
-    objects: list[Object],
-    now: float,
-    *,
-    include: str,
-    with_columns: bool = True,
-) -> Object:
-    """Return a Table of objects; `include`: the part of each object in its row (None, Metadata or Object)."""
-    columns = columns_of(resource)
-    rows = [
-        {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)} for obj in objects
-    ]
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": metadata,
-        "columnDefinitions": [column.definition() for column in columns] if with_columns else None,
-        "rows": rows,
-    }
-
-
-def _included(obj: Object, include: str) -> Object | None:
-    if include == "Object":
-        return obj
-    return None if include == "None" else partial(obj)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from admission.api.kinds.columns import Column, at
+from admission.api.kinds.columns import at
 from admission.api.kinds.descriptor import ObjectKind, Status, WarningContext
+from admission.apimachinery.tables import Column
 from admission.model.base import Model
 from admission.model.queues import ClusterQueue
 from admission.store.store import Store
