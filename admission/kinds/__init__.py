@@ -29,6 +29,8 @@ from admission.model.errors import InvalidObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from admission.kinds.grouped import GroupedKind
+
 __all__ = [
     "APP_WRAPPER",
     "BATCH_JOB",
@@ -66,7 +68,7 @@ TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _VOLCANO_JOB: Final = "batch.volcano.sh/job"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
 """Kinds that are part of Kubernetes, by their names in Kueue's configuration."""
-GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
+GROUPED: Final[dict[str, type[GroupedKind]]] = {
     "statefulset": StatefulSetKind,
     _VOLCANO_JOB: VolcanoJobKind,
     "leaderworkerset.x-k8s.io/leaderworkerset": LeaderWorkerSetKind,
@@ -150,6 +152,7 @@ def all_kinds(
         queue_labels=queue_labels,
         priority_labels=priority_labels,
         group_labels=group_labels,
+        named_by=(kind.named_by for kind in GROUPED.values() if kind.named_by),
     )
     known, frameworks, by_label = builtin_forms(), tuple(frameworks), tuple(by_label)
 

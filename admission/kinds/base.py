@@ -116,6 +116,8 @@ class Conventions:
     """Namespaces in which nothing is queued, whatever its labels; the webhook is not called for them."""
     group_labels: tuple[str, ...] = ()
     """Labels or annotations of other systems that name a pod's group (see `foreign_groups`)."""
+    named_by: tuple[tuple[str, ...], ...] = ()
+    """Labels by which controllers name the groups of their pods (see `GroupedKind`)."""
     borrow_annotations: tuple[str, ...] = CANNOT_BORROW
     preempt_annotations: tuple[str, ...] = CANNOT_PREEMPT
     gate_annotation: str = GATED_BY
@@ -130,6 +132,7 @@ class Conventions:
         queue_labels: Iterable[str] = (),
         priority_labels: Iterable[str] = (),
         group_labels: Iterable[str] = (),
+        named_by: Iterable[tuple[str, ...]] = (),
     ) -> Conventions:
         """Return Sluice's labels, then Kueue's if `kueue_labels`, then the given labels of other systems."""
         own = cls(
@@ -147,6 +150,7 @@ class Conventions:
             known.time_labels,
             frozenset(excluded_namespaces),
             tuple(group_labels),
+            tuple(named_by),
             known.borrow_annotations,
             known.preempt_annotations,
             known.gate_annotation,

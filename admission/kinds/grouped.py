@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from admission.kinds.base import POD, QUEUE_NAME, Object
 from admission.kinds.common import NOTHING
@@ -37,6 +37,9 @@ class GroupTemplate(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class GroupedKind(TemplateKind):
     """Common part of such kinds (see `Kind`); a subclass adds the templates, groups and outcome."""
+
+    named_by: ClassVar[tuple[str, ...]] = ()
+    """Labels by which its controller names the group of a pod: their values, joined by `-`. Empty: StatefulSets'."""
 
     @property
     def grouping(self) -> Self:

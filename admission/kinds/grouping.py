@@ -36,23 +36,26 @@ ROLE: Final = "sluice.dev/pod-group-role"
 """Annotation that a start writes on a pod: its role, which cannot be computed once its node selector has changed."""
 STARTED_WITH: Final = "sluice.dev/pod-group-uid"
 """Annotation that a start writes on a pod: the uid of its group, as another group may have the same name later."""
-_VOLCANO_JOB: Final = "volcano.sh/job-name"
+VOLCANO_JOB: Final = "volcano.sh/job-name"
+"""Label of the pods of a Volcano Job: its name, which is that of its one group."""
 _OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
-_LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/"
 _STATEFUL_SET: Final = "statefulset.kubernetes.io/pod-name"
 
 
 def group_of(pod: Object, conventions: Conventions) -> str:
     """Return the name of the group that a pod is in; empty: it is queued by itself."""
-    return _own_group_of(pod) or (found.name if (found := foreign_group_of(pod, conventions)) is not None else "")
+    if own := _own_group_of(pod, conventions):
+        return own
+    found = declared(pod, conventions.group_labels)
+    return "" if found is None else found.name
 
 
 def foreign_group_of(pod: Object, conventions: Conventions) -> Declared | None:
     """Return what a pod declares about a group of another system; None: nothing, or `_own_group_of` applies."""
-    return None if _own_group_of(pod) else declared(pod, conventions.group_labels)
+    return None if _own_group_of(pod, conventions) else declared(pod, conventions.group_labels)
 
 
-def _own_group_of(pod: Object) -> str:
+def _own_group_of(pod: Object, conventions: Conventions) -> str:
     """Return the group by Sluice's and Kueue's labels, or by those of the pod's controller.
 
     In the templates of grouped kinds (`grouped`) the webhook sets the total count only, as the object's name may not be
@@ -62,11 +65,10 @@ def _own_group_of(pod: Object) -> str:
     named = first(labels, GROUP_NAME)
     if named or not total_of(pod):
         return named
-    if job := labels.get(_VOLCANO_JOB):
-        return str(job)
-    name, number = labels.get(f"{_LEADER_WORKER_SET}name"), labels.get(f"{_LEADER_WORKER_SET}group-index")
-    if name and number:  # before the StatefulSet's label, which these pods have as well
-        return f"{name}-{number}"
+    for keys in conventions.named_by:
+        if all(map(labels.get, keys)):
+            return "-".join(str(labels[key]) for key in keys)
+    # Last, as pods of a LeaderWorkerSet have this label as well.
     return str(labels.get(_STATEFUL_SET) or "").rpartition("-")[0]
 
 
@@ -76,7 +78,7 @@ def before_deletion(pod: Object) -> Object | None:
     Without it Volcano restarts the whole Job if its policies say so for evicted pods, which counts as a retry.
     """
     metadata = pod["metadata"]
-    is_volcanos = _VOLCANO_JOB in (metadata.get("labels") or NOTHING)
+    is_volcanos = VOLCANO_JOB in (metadata.get("labels") or NOTHING)
     if not is_volcanos or _OUT_OF_SYNC in (metadata.get("annotations") or NOTHING):
         return None
     return {"metadata": {"uid": metadata["uid"], "annotations": {_OUT_OF_SYNC: "true"}}}
@@ -102,23 +104,23 @@ def group_faults(pod: Object, conventions: Conventions) -> list[tuple[str, str]]
         for label in GROUP_NAME
         if label in labels and not names.is_dns_subdomain(labels[label])
     ]
-    own = _own_group_of(pod)
+    own = _own_group_of(pod, conventions)
     if declares(pod):
-        faults += _declaration_faults(pod)
+        faults += _declaration_faults(pod, grouped=bool(own))
     elif own and not total_of(pod) and not pod_set_named(pod):
         message = "must say how many pods the group has, from 1 to 99999: it waits for all of them"
         faults.append((f"metadata.annotations[{TOTAL[0]}]", message))
     return faults if own else [*faults, *declared_faults(pod, conventions.group_labels)]
 
 
-def _declaration_faults(pod: Object) -> list[tuple[str, str]]:
+def _declaration_faults(pod: Object, *, grouped: bool) -> list[tuple[str, str]]:
     """Return the errors in a pod's declaration of pod sets."""
     try:
         known = [each.name for each in declared_pod_sets(pod)]
     except Misconfigured as error:
         path, _, message = str(error).partition(": ")
         return [(path, message)]
-    if not _own_group_of(pod):
+    if not grouped:
         return [(f"metadata.annotations[{POD_SETS}]", f"is for pods of a group: name it in the label {GROUP_NAME[0]}")]
     if pod_set_named(pod) not in known:
         return [(f"metadata.labels[{POD_SET}]", f"must name the pod set that the pod is in: {', '.join(known)}")]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from admission.kinds.base import Object
 
+_LABEL: Final = "leaderworkerset.sigs.k8s.io/"
 _REPLICAS: Final = ("spec", "replicas")
 _SIZE: Final = ("spec", "leaderWorkerTemplate", "size")
 
@@ -26,6 +27,10 @@ class LeaderWorkerSetKind(GroupedKind):
     versions: ClassVar[tuple[str, ...]] = ("v1",)
     plural: ClassVar[str] = "leaderworkersets"
     kind: ClassVar[str] = "LeaderWorkerSet"
+    named_by: ClassVar[tuple[str, ...]] = (
+        "leaderworkerset.sigs.k8s.io/name",
+        "leaderworkerset.sigs.k8s.io/group-index",
+    )
 
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
         """Return the leaders' template, if there is one, and the workers'."""

@@ -15,6 +15,7 @@ from admission.kinds import paths
 from admission.kinds.base import Object, Outcome
 from admission.kinds.declared_pods import LONGEST_NAME, MOST_POD_SETS, POD_SET, POD_SETS
 from admission.kinds.grouped import GroupedKind, GroupTemplate
+from admission.kinds.grouping import VOLCANO_JOB
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
 from admission.model import names
@@ -40,6 +41,7 @@ class VolcanoJobKind(GroupedKind):
     versions: ClassVar[tuple[str, ...]] = ("v1alpha1",)
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
+    named_by: ClassVar[tuple[str, ...]] = (VOLCANO_JOB,)
 
     reads_queue_field: bool = True
     """Whether a Job without a queue label is queued, by `spec.queue`."""
