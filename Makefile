@@ -102,7 +102,7 @@ constraints: $(INSTALLED)
 dist: $(INSTALLED)
 	@$(BIN)/python deploy/dist.py --site
 
-# After a change in deploy/: the chart's copies of other files, and kustomize's bases from the chart.
+# After a change in deploy/ or of kinds and settings: the chart's generated files, and kustomize's bases from the chart.
 manifests: $(INSTALLED)
 	@$(BIN)/python deploy/generate.py
 

@@ -1,4 +1,4 @@
-"""Generator of files in this folder: copies in the chart, its values schema and kinds, and the kustomize bases.
+"""Generator of files in this folder: the chart's values schema and kinds, and the kustomize bases.
 
 Run by `make manifests`; a test compares the files with its output.
 """
@@ -6,7 +6,6 @@ Run by `make manifests`; a test compares the files with its output.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,6 @@ from admission.kinds.registry import rights_beside, verbs
 HERE = Path(__file__).parent
 CHART = HERE / "helm" / "sluice"
 NAMESPACE = "sluice-system"
-
-COPIES = {
-    HERE / name: CHART / "files" / name
-    for name in (
-        "rbac/sluice.yaml",
-        "rbac/users.yaml",
-        "rbac/dashboard.yaml",
-        "rbac/topology.yaml",
-        "rbac/provisioning.yaml",
-        "rbac/cancel.yaml",
-        "rbac/devices.yaml",
-        "rbac/failure-recovery.yaml",
-        "rbac/usage-metrics.yaml",
-        "rbac/dispatch.yaml",
-        "prometheus/rules.yaml",
-    )
-}
-"""Files that are copied into the chart, because a chart cannot refer to files outside of it."""
 
 KINDS = CHART / "files" / "kinds.yaml"
 
@@ -149,9 +130,6 @@ def main() -> None:
     """Write all generated files."""
     KINDS.write_text(kinds())
     SCHEMA.write_text(schema())
-    for source, copy in COPIES.items():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, copy)
     for name, values in BASES.items():
         folder = HERE / "kustomize" / name
         folder.mkdir(parents=True, exist_ok=True)
