@@ -34,8 +34,7 @@ from admission.kinds.placement import node_state
 from admission.model.quantity import parse_quantity
 from admission.model.workload import Toleration
 from admission.simulate.scenario import admission_document, decimal, key_of, parse_duration, queue_objects, seconds
-from admission.simulate.topology import pod_event, topology_events, topology_rules
-from admission.simulate.workloads import WorkloadReader
+from admission.simulate.workloads import WorkloadReader, pod_event, topology_events, topology_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,12 +1,15 @@
-"""Reader for Kueue Workloads of a scenario: requests, quota held at the start, and faults."""
+"""Readers of a scenario: its Kueue Workloads (requests, quota held at the start, faults), nodes and pods."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from admission.engine import NodeChanged, PodBound, PodEnded, TopologyRules
+from admission.engine.topology.placement import Rules
 from admission.engine.vocabulary import MISCONFIGURED, PENDING_EVALUATION
 from admission.kinds.limits import NamespaceContext
+from admission.kinds.placement import node_state, taken_by
 from admission.kinds.templates import pod_set as read_template
 from admission.model.errors import Misconfigured
 from admission.model.quantity import amount
@@ -16,7 +19,9 @@ from admission.model.workload import Admission, PodSet, PodSetAssignment, Worklo
 from admission.simulate.scenario import key_of, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from admission.engine.events import TopologyEvent
 
 _PREFIX = "kueue.x-k8s.io"
 _NO_LIMITS = NamespaceContext()
@@ -206,3 +211,41 @@ def _without_limits(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _requests(resources: Mapping[str, Any]) -> Mapping[str, Any]:
     given = resources.get("requests")
     return given if given is not None else resources.get("limits") or {}
+
+
+def topology_rules(document: Mapping[str, Any]) -> TopologyRules | None:
+    """Return how the workloads of a scenario are placed; None: the scenario has no topologies."""
+    if not document.get("topologies"):
+        return None
+    gates = document.get("featureGates") or {}
+    if not gates.get("TopologyAwareScheduling", True):
+        return None
+    fail_fast = gates.get("TASFailedNodeReplacementFailFast", True)
+    again = gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True)
+    return TopologyRules(placement_rules(gates), places_again=again, fail_fast=fail_fast)
+
+
+def placement_rules(gates: Mapping[str, bool]) -> Rules:
+    """Return the algorithms of placement with these feature gates of Kueue."""
+    return Rules(
+        mixed=gates.get("TASProfileMixed", True),
+        balanced=gates.get("TASBalancedPlacement", False),
+        prefers=gates.get("TASRespectNodeAffinityPreferred", False),
+        as_kueue=True,
+    )
+
+
+def topology_events(document: Mapping[str, Any]) -> Iterator[TopologyEvent]:
+    """Yield the nodes and pods that a scenario begins with, as events for an engine that places pods."""
+    if topology_rules(document) is None:
+        return
+    for manifest in document.get("nodes") or ():
+        yield NodeChanged(node_state(manifest))
+    for manifest in document.get("pods") or ():
+        yield pod_event(manifest)
+
+
+def pod_event(manifest: Mapping[str, Any]) -> PodBound | PodEnded:
+    """Return what a pod in this state means for placement."""
+    taken = taken_by(manifest)
+    return PodEnded(key_of(manifest)) if taken is None else PodBound(key_of(manifest), *taken)

@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from admission.cli.output.charts import quota_chart
+from admission.cli.commands.whatif import quota_chart
 from admission.engine import Policy
 from admission.model.manifests import parse_manifest
 from admission.model.queues import QueueObject

@@ -7,8 +7,8 @@ from types import MappingProxyType
 import pytest
 
 from admission.sandbox.clock import Clock, parse_rfc3339, rfc3339, rfc3339_micro
-from admission.sandbox.controllers import fit, jobpods, jobstate, policies
-from admission.sandbox.controllers.indexes import format_indexes, parse_indexes
+from admission.sandbox.controllers import fit, jobpods, jobstate
+from admission.sandbox.controllers.jobstate import format_indexes, parse_indexes
 from admission.sandbox.controllers.podlife import run_seconds
 from tests.virtual_time import VirtualTimeLoop
 
@@ -123,7 +123,7 @@ class TestPolicies:
 
     @pytest.mark.parametrize(("code", "action"), [(42, "FailJob"), (7, "FailIndex"), (1, "")])
     def test_first_matching_pod_failure_policy_rule_decides(self, code, action):
-        judged = policies.match_failure_policy(
+        judged = jobstate.match_failure_policy(
             job(podFailurePolicy={"rules": self.RULES}), pod("x", "Failed", code=code)
         )
         assert (judged.action, judged.counts) == (action, True)
@@ -131,7 +131,7 @@ class TestPolicies:
     def test_disrupted_pod_is_ignored_by_pod_failure_policy(self):
         lost = pod("x", "Failed", code=42)
         lost["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
-        judged = policies.match_failure_policy(job(podFailurePolicy={"rules": self.RULES}), lost)
+        judged = jobstate.match_failure_policy(job(podFailurePolicy={"rules": self.RULES}), lost)
         assert (judged.action, judged.counts) == ("Ignore", False)
 
     @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ class TestPolicies:
     )
     def test_success_policy_requires_indexes_or_count(self, rule, met):
         spec = job(completions=5, successPolicy={"rules": [rule]})
-        assert (policies.met_success_policy(spec, {0, 1}) is not None) == met
+        assert (jobstate.met_success_policy(spec, {0, 1}) is not None) == met
 
 
 class TestPods:

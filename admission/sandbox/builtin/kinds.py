@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zoneinfo import available_timezones
 
+from admission.sandbox.admission.configurations import AdmissionPolicies, AdmissionPolicyBindings, WebhookConfigurations
 from admission.sandbox.admission.limit_ranges import LimitRanges
-from admission.sandbox.admission.policy_objects import AdmissionPolicies, AdmissionPolicyBindings
-from admission.sandbox.admission.webhook_configurations import WebhookConfigurations
 from admission.sandbox.apiserver import errors
 from admission.sandbox.apiserver.custom_resources import Definitions
 from admission.sandbox.apiserver.errors import Cause, forbidden, invalid

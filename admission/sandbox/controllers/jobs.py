@@ -26,7 +26,7 @@ from admission.sandbox.controllers.jobpods import (
     missing_indexes,
     surplus,
 )
-from admission.sandbox.controllers.policies import match_failure_policy
+from admission.sandbox.controllers.jobstate import match_failure_policy
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object

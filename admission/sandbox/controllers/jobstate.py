@@ -1,4 +1,4 @@
-"""Calculation of a Job's status and outcome from its pods, as in upstream's job controller, without I/O."""
+"""Calculation of a Job's status and outcome from its pods and policies, as in upstream's job controller. No I/O."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers.base import condition, is_over, is_ready, is_terminating
-from admission.sandbox.controllers.indexes import format_indexes, parse_indexes
 from admission.sandbox.controllers.jobpods import ended_at, failures_of, index_of, is_tracked
-from admission.sandbox.controllers.policies import match_failure_policy, met_success_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from admission.sandbox.apiserver.objects import Object
 
 
@@ -273,3 +273,87 @@ def count_ended(tally: Tally, status: Object, end: JobOutcome | None) -> tuple[O
         elif not succeeded and (failed or fails_all) and match_failure_policy(job, pod).counts:
             uncounted.setdefault("failed", []).append(uid)
     return uncounted, released
+
+
+def parse_indexes(text: str, limit: int) -> set[int]:
+    """Return the indexes below `limit` of a text like `0-2,5`; it may be empty."""
+    found: set[int] = set()
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        found.update(range(int(first), min(int(last or first), limit - 1) + 1))
+    return found
+
+
+def format_indexes(indexes: Iterable[int]) -> str:
+    """Return the canonical text: ranges of three or more indexes have a dash, two consecutive ones a comma."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(_run(first, last) for first, last in runs)
+
+
+def _run(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Treatment of a failed pod. `action` is that of the matching rule, empty if none matches."""
+
+    counts: bool = True
+    action: str = ""
+    message: str = ""
+
+
+def match_failure_policy(job: Object, pod: Object) -> Failure:
+    """Return the treatment of a failed pod by the first matching rule of podFailurePolicy; without one it counts."""
+    rules = job["spec"].get("podFailurePolicy", {}).get("rules") or ()
+    for position, rule in enumerate(rules):
+        why = _exit_code_match(rule, pod) if rule.get("onExitCodes") else _condition_match(rule, pod)
+        if why:
+            action: str = rule["action"]
+            return Failure(action != "Ignore", action, f"{why} matching {action} rule at index {position}")
+    return Failure()
+
+
+def _exit_code_match(rule: Object, pod: Object) -> str:
+    wanted = rule["onExitCodes"]
+    status = pod.get("status", {})
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        ended = container.get("state", {}).get("terminated")
+        if not ended or not ended["exitCode"] or wanted.get("containerName") not in (None, container["name"]):
+            continue
+        if (ended["exitCode"] in wanted["values"]) == (wanted["operator"] == "In"):
+            return f"Container {container['name']} for pod {_key(pod)} failed with exit code {ended['exitCode']}"
+    return ""
+
+
+def _condition_match(rule: Object, pod: Object) -> str:
+    for wanted in rule.get("onPodConditions") or ():
+        found = condition(pod, wanted["type"])
+        if found is not None and found["status"] == wanted.get("status", "True"):
+            return f"Pod {_key(pod)} has condition {wanted['type']}"
+    return ""
+
+
+def _key(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def met_success_policy(job: Object, succeeded: set[int]) -> str | None:
+    """Return the message of the first rule of successPolicy that the succeeded indexes meet, else None."""
+    spec = job["spec"]
+    for position, rule in enumerate(spec.get("successPolicy", {}).get("rules") or ()):
+        matching, needed = succeeded, rule.get("succeededCount")
+        if "succeededIndexes" in rule:
+            indexes = parse_indexes(rule["succeededIndexes"], spec["completions"])
+            matching = succeeded & indexes
+            needed = len(indexes) if needed is None else needed
+        if len(matching) >= needed:
+            return f"Matched rules at index {position}"
+    return None

@@ -32,8 +32,7 @@ from admission.simulate.scenario import (
     queue_objects,
     seconds,
 )
-from admission.simulate.topology import topology_events
-from admission.simulate.workloads import WorkloadReader
+from admission.simulate.workloads import WorkloadReader, topology_events
 from tests.vectors.suites.status import Statuses
 from tests.vectors.suites.unchecked import read_unchecked
 

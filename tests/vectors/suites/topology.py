@@ -15,8 +15,7 @@ from admission.kinds.placement import node_state, taken_by
 from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.topology_documents import topology_assignment, topology_request
 from admission.simulate.scenario import Case
-from admission.simulate.topology import placement_rules
-from admission.simulate.workloads import WorkloadReader
+from admission.simulate.workloads import WorkloadReader, placement_rules
 
 _FLAVOR = "default"
 _OTHER = "other"
