@@ -274,8 +274,8 @@ class Unpriced(Model):
     """The resource."""
 
 
-class UsageReport(Model):
-    """Report of usage, by group."""
+class _TimeReport(Model):
+    """Common part of reports about a time."""
 
     from_: Time = Field(alias="from")
     """Begin of the reported time."""
@@ -287,6 +287,11 @@ class UsageReport(Model):
     """The month or quarter that was asked for, as 2026-11 or 2026-Q4."""
     partial: bool | None = None
     """Whether the figures are those of a part of this month or quarter only, such as one that is not over."""
+
+
+class UsageReport(_TimeReport):
+    """Report of usage, by group."""
+
     by: tuple[str, ...]
     """Fields by which the usage is grouped."""
     period: str | None = None
@@ -656,7 +661,7 @@ class CostItem(Model):
     """The cost; null: there is no price."""
 
 
-class CostReport(Model):
+class CostReport(_TimeReport):
     """What usage cost by a PriceBook, by month and group."""
 
     book: str
@@ -667,16 +672,6 @@ class CostReport(Model):
     """Who charges."""
     by: tuple[str, ...]
     """The groupings."""
-    from_: Time = Field(alias="from")
-    """Begin of the report."""
-    to: Time
-    """End of the report."""
-    timezone: str
-    """Zone in which days and months begin."""
-    calendar_period: str | None = None
-    """The month or quarter, if one was asked for."""
-    partial: bool | None = None
-    """Whether only a part of it is reported."""
     items: tuple[CostItem, ...]
     """By month and group."""
 
@@ -751,19 +746,9 @@ class Loan(Model):
     """Cores, bytes or devices times seconds."""
 
 
-class FairnessReport(Model):
-    """What ClusterQueues were entitled to and received, and who lent to whom."""
+class FairnessReport(_TimeReport):
+    """What ClusterQueues were entitled to and received, and who lent to whom, from a full hour on."""
 
-    from_: Time = Field(alias="from")
-    """Begin of the report: a full hour."""
-    to: Time
-    """End of the report."""
-    timezone: str
-    """Zone of dates, months and quarters."""
-    calendar_period: str | None = None
-    """The month or quarter, if one was asked for."""
-    partial: bool | None = None
-    """Whether only a part of it is reported."""
     items: tuple[FairShareOfQueue, ...]
     """By ClusterQueue and resource."""
     loans: tuple[Loan, ...]
