@@ -13,7 +13,7 @@ from admission.api.watch import changes
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.errors import DatabaseUnavailable
-from admission.store.objects import versions
+from admission.store.objects import queue_objects
 from admission.store.store import Store
 from tests.executed_statements import executed
 
@@ -100,7 +100,7 @@ async def test_replay_in_chunks_equals_the_replay_in_one_chunk(
     assert summaries(whole) == expected
     assert [found["object"]["spec"]["clusterQueue"] for found in whole[1:6]] == ["two", "one", "one", "one", "three"]
     for size in (1, 2, 3):
-        monkeypatch.setattr(versions, "REPLAYED", size)
+        monkeypatch.setattr(queue_objects, "REPLAYED", size)
         monkeypatch.setattr(changes, "_RENDERED", size)
         chunks = await replayed(api, "namespaces/a/localqueues", last, **options)
         assert summaries(chunks) == expected
@@ -118,7 +118,7 @@ async def test_watch_of_one_object_reads_no_versions_of_other_objects(
     start = str(await write(store, flavor("before")))
     other = await write(store, local_queue("other", "b", "one"))
     last = await write_queues(store, 6)
-    monkeypatch.setattr(versions, "REPLAYED", 2)
+    monkeypatch.setattr(queue_objects, "REPLAYED", 2)
     counts = []
     for path, fields, end in (
         ("namespaces/b/localqueues", "", other),
@@ -138,7 +138,7 @@ async def test_events_of_a_page_are_sent_before_the_next_page_is_read(
 ) -> None:
     start = str(await write(store, flavor("before")))
     last = await write_queues(store, 6)
-    monkeypatch.setattr(versions, "REPLAYED", 2)
+    monkeypatch.setattr(queue_objects, "REPLAYED", 2)
     pages = []
 
     def fail_at_the_second(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

@@ -16,8 +16,7 @@ from ports import free_port
 from serve_processes import TOKEN, job, serving, sluice
 
 from admission.cli.configuration.settings import Settings
-from admission.cli.serve.webhook_check import CONFIRM, PERIOD, RECHECK, SERVICE_DELAY, WebhookCheck
-from admission.cli.serve.webhook_service import webhook_listening
+from admission.cli.serve.webhook_service import CONFIRM, PERIOD, RECHECK, SERVICE_DELAY, WebhookCheck, webhook_listening
 from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets

@@ -30,8 +30,14 @@ from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.simulating import EstimatingProcess, WhatIfProcesses
 from admission.cli.serve.startup import Startup
-from admission.cli.serve.webhook_check import WebhookCheck
-from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
+from admission.cli.serve.webhook_service import (
+    WebhookCheck,
+    excluded_namespaces,
+    in_pod,
+    own_namespace,
+    register_gate,
+    start_gate,
+)
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import LeaderElector, Timing
