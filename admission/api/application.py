@@ -26,7 +26,29 @@ from admission.api.http.responses import add_warning
 from admission.api.kinds.descriptor import no_cluster_check, no_receiver_fault
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes, no_webhook_fault, none_not_queued
-from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WHAT_IFS, WORKLOADS
+from admission.api.registry import (
+    ALL_REPORTS,
+    ATTENTION_REPORT,
+    CLUSTER_REPORT,
+    COST_REPORT,
+    DRAIN_REPORT,
+    FAIRNESS_REPORT,
+    GROUP,
+    NAMESPACE_REPORT,
+    NODE_REPORT,
+    OBJECTIVE_REPORT,
+    PENDING_REPORT,
+    PREFIX,
+    QUOTE,
+    RESOURCES,
+    STAY_REPORT,
+    SUBRESOURCES,
+    TOPOLOGY_REPORT,
+    USAGE_OF_MINE,
+    USAGE_REPORT,
+    WHAT_IFS,
+    WORKLOADS,
+)
 from admission.api.resources.attention_report import AttentionReports
 from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.calendars import Calendars
@@ -66,7 +88,7 @@ if TYPE_CHECKING:
     from admission.api.auth.oidc.client import OidcClient
     from admission.api.kinds.descriptor import ClusterCheck, ReceiverFault
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
-    from admission.api.registry import Resource
+    from admission.api.registry import NamedReport, Resource
     from admission.api.resources.cancellations import ChangeableCluster
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
@@ -173,13 +195,27 @@ def create_app(
     app.on_shutdown.append(lambda _: pods.close())
     app.router.add_get(PODS_ROUTE, pods.pods)
     app.router.add_get(POD_LOG_ROUTE, pods.last_lines)
-    reports = UsageReports(store, views)
-    _add_reports(app, reports, CostReports(store, reports), views, attention)
-    app.router.add_get(f"{PREFIX}/reports/fairness", FairnessReports(store).get)
-    app.router.add_get(f"{PREFIX}/reports/objectives", ObjectiveReports(store).get)
-    app.router.add_get(f"{PREFIX}/reports/drain", DrainReports(store, cluster, rights).get)
-    app.router.add_get(f"{PREFIX}/reports/clusters", ClusterReports(store).get)
-    app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)
+    usage = UsageReports(store, views)
+    costs = CostReports(store, usage)
+    reports: dict[NamedReport, Handler] = {
+        USAGE_REPORT: usage.usage,
+        USAGE_OF_MINE: usage.mine,
+        STAY_REPORT: usage.node,
+        PENDING_REPORT: usage.pending,
+        COST_REPORT: costs.get,
+        QUOTE: costs.quote,
+        NODE_REPORT: views.nodes,
+        ATTENTION_REPORT: attention.get,
+        FAIRNESS_REPORT: FairnessReports(store).get,
+        OBJECTIVE_REPORT: ObjectiveReports(store).get,
+        DRAIN_REPORT: DrainReports(store, cluster, rights).get,
+        CLUSTER_REPORT: ClusterReports(store).get,
+        TOPOLOGY_REPORT: TopologyReports(store, controller, rights).get,
+        NAMESPACE_REPORT: rights.report,
+    }
+    for report in ALL_REPORTS:
+        for path in report.paths:
+            app.router.add_get(path, reports[report])
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)
     engines = Engines(store, controller, receiver_fault=receiver_fault, check_cluster=check_cluster, clock=now)
@@ -222,7 +258,6 @@ def _add_sessions(app: web.Application, login: Login, rights: SessionRights) -> 
     app.router.add_get("/session", login.session)
     app.router.add_post("/session/access", rights.access)
     app.router.add_get("/session/namespaces", rights.namespaces)
-    app.router.add_get(f"{PREFIX}/reports/namespaces", rights.report)
 
 
 def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: RateLimiter) -> None:
@@ -230,21 +265,6 @@ def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: 
     sign_in = OidcSignIn(issuer, sessions, logins)
     app.router.add_post(BEGIN, sign_in.begin)
     app.router.add_post(FINISH, sign_in.finish)
-
-
-def _add_reports(
-    app: web.Application, reports: UsageReports, costs: CostReports, views: ClusterViews, attention: AttentionReports
-) -> None:
-    app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
-    for path in (f"{PREFIX}/reports/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
-        app.router.add_get(path, costs.get)
-    app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
-    app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/quote", costs.quote)
-    app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
-    app.router.add_get(f"{PREFIX}/reports/node", reports.node)
-    app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
-    app.router.add_get(f"{PREFIX}/reports/attention", attention.get)
-    app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)
 
 
 def _add_resources(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from admission.model.kind_names import KINDS
 
@@ -81,30 +81,68 @@ RESOURCES: Final = (*map(_writable, KINDS), WORKLOADS)
 
 AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False, verbs=("list",))
 REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))
-PENDING_REPORT: Final = "PendingReport"
-"""Kind of the response of `reports/pending`."""
-NODE_REPORT: Final = "NodeReport"
-"""Kind of the response of `reports/nodes`."""
-QUOTE: Final = "Quote"
-"""Kind of the response of `reports/quote`."""
-COST_REPORT: Final = "CostReport"
-"""Kind of the response of `reports/cost`."""
-FAIRNESS_REPORT: Final = "FairnessReport"
-"""Kind of the response of `reports/fairness`."""
-OBJECTIVE_REPORT: Final = "ObjectiveReport"
-"""Kind of the response of `reports/objectives`."""
-DRAIN_REPORT: Final = "DrainReport"
-"""Kind of the response of `reports/drain`."""
-CLUSTER_REPORT: Final = "ClusterReport"
-"""Kind of the response of `reports/clusters`."""
-TOPOLOGY_REPORT: Final = "TopologyReport"
-"""Kind of the response of `reports/topology`."""
-STAY_REPORT: Final = "StayReport"
-"""Kind of the response of `reports/node`."""
-ATTENTION_REPORT: Final = "AttentionReport"
-"""Kind of the response of `reports/attention`."""
-NAMESPACE_REPORT: Final = "NamespaceReport"
-"""Kind of the response of `reports/namespaces`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedReport:
+    """A report, by its name below `reports`: computed from the parameters of its query."""
+
+    name: str
+    kind: str
+    """Kind of the response."""
+    parameters: tuple[str, ...] = ()
+    of_all: bool = True
+    """Whether it can be had for all namespaces together."""
+    of_namespace: bool = False
+    """Whether it can be had for a namespace."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its paths, with `{namespace}` for the name of a namespace."""
+        of_all, of_namespace = f"{PREFIX}/reports/{self.name}", f"{PREFIX}/namespaces/{{namespace}}/reports/{self.name}"
+        return ((of_all,) if self.of_all else ()) + ((of_namespace,) if self.of_namespace else ())
+
+    def document(self, **fields: Any) -> dict[str, Any]:
+        """Return a response with these fields."""
+        return {"kind": self.kind, "apiVersion": API_VERSION, "metadata": {}, **fields}
+
+
+_TIMES: Final = ("from", "to", "month", "quarter", "timezone")
+_FILTERS: Final = ("cluster", "clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
+_USAGE: Final = ("book", "by", *_TIMES, "interval", "measured", "period", "quota", "top", *_FILTERS)
+
+USAGE_REPORT: Final = NamedReport("usage", "UsageReport", _USAGE, of_namespace=True)
+USAGE_OF_MINE: Final = NamedReport("mine", "UsageReport", _USAGE)
+PENDING_REPORT: Final = NamedReport("pending", "PendingReport", ("by",))
+NODE_REPORT: Final = NamedReport("nodes", "NodeReport")
+OBJECTIVE_REPORT: Final = NamedReport("objectives", "ObjectiveReport", ("clusterqueue", "timezone", "weeks"))
+COST_REPORT: Final = NamedReport("cost", "CostReport", ("book", "by", *_TIMES, *_FILTERS), of_namespace=True)
+QUOTE: Final = NamedReport("quote", "Quote", ("queue", "request", "seconds", "book"), of_all=False, of_namespace=True)
+FAIRNESS_REPORT: Final = NamedReport("fairness", "FairnessReport", ("cohort", *_TIMES))
+DRAIN_REPORT: Final = NamedReport("drain", "DrainReport", ("node", "flavor"))
+CLUSTER_REPORT: Final = NamedReport("clusters", "ClusterReport")
+TOPOLOGY_REPORT: Final = NamedReport("topology", "TopologyReport", ("flavor", "level", "most", "within"))
+STAY_REPORT: Final = NamedReport("node", "StayReport", ("node", "from", "to"))
+NAMESPACE_REPORT: Final = NamedReport("namespaces", "NamespaceReport")
+ATTENTION_REPORT: Final = NamedReport("attention", "AttentionReport")
+ALL_REPORTS: Final = (
+    USAGE_REPORT,
+    USAGE_OF_MINE,
+    PENDING_REPORT,
+    NODE_REPORT,
+    OBJECTIVE_REPORT,
+    COST_REPORT,
+    QUOTE,
+    FAIRNESS_REPORT,
+    DRAIN_REPORT,
+    CLUSTER_REPORT,
+    TOPOLOGY_REPORT,
+    STAY_REPORT,
+    NAMESPACE_REPORT,
+    ATTENTION_REPORT,
+)
+"""Their handlers are in `admission.api.application`."""
+
 AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
 WHAT_IFS: Final = Resource("whatifs", "WhatIf", namespaced=False, verbs=("create",))
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS, WHAT_IFS)

@@ -16,7 +16,7 @@ from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, NAMESPACE_REPORT, WORKLOADS
+from admission.api.registry import NAMESPACE_REPORT, WORKLOADS
 from admission.model.queues import LocalQueue
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ class SessionRights:
     async def report(self, request: web.Request) -> web.Response:
         """Return the same as a report, which clients can also get through the cluster's API server. Raises as that."""
         names, everywhere = await self.readable(request)
-        head = {"kind": NAMESPACE_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        return reply({**head, "all": everywhere, "namespaces": names})
+        return reply(NAMESPACE_REPORT.document(all=everywhere, namespaces=names))
 
     async def readable(self, request: web.Request) -> tuple[list[str], bool]:
         """Return the readable namespaces, and whether all are readable. Cached: each namespace needs a review.

@@ -16,25 +16,13 @@ from admission.api.kinds import object_schemas
 from admission.api.kinds.all_kinds import KINDS
 from admission.api.openapi import report_schemas
 from admission.api.registry import (
-    ATTENTION_REPORT,
+    ALL_REPORTS,
     AUDIT_RECORDS,
     AUDITS,
-    CLUSTER_REPORT,
-    COST_REPORT,
-    DRAIN_REPORT,
-    FAIRNESS_REPORT,
     GROUP,
-    NAMESPACE_REPORT,
-    NODE_REPORT,
-    OBJECTIVE_REPORT,
-    PENDING_REPORT,
     PREFIX,
-    QUOTE,
-    REPORTS,
     RESOURCES,
-    STAY_REPORT,
     SUBRESOURCES,
-    TOPOLOGY_REPORT,
     VERSION,
     WHAT_IFS,
     WORKLOADS,
@@ -191,48 +179,11 @@ def describe() -> Document:
     _creates_nothing(replay)
     replay["parameters"] = []
     _add(paths, WHAT_IFS.collection(), "create", replay)
-    report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
-    filters = ("cluster", "clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
-    report["parameters"] = _query(
-        ("book", "by", "from", "to", "month", "quarter", "timezone", "interval", "measured", "period", "quota", "top",
-                *filters)
-    )  # fmt: skip
-    for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
-        _add(paths, path, "get", report)
-    _add(paths, f"{REPORTS.collection()}/mine", "get", report)
-    pending = _operation("get", PENDING_REPORT, ref(f"{OWN}{PENDING_REPORT}"), None)
-    pending["parameters"] = _query(("by",))
-    _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
-    nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
-    _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
-    objectives = _operation("get", OBJECTIVE_REPORT, ref(f"{OWN}{OBJECTIVE_REPORT}"), None)
-    objectives["parameters"] = _query(("clusterqueue", "timezone", "weeks"))
-    _add(paths, f"{REPORTS.collection()}/objectives", "get", objectives)
-    cost = _operation("get", COST_REPORT, ref(f"{OWN}{COST_REPORT}"), None)
-    cost["parameters"] = _query(("book", "by", "from", "to", "month", "quarter", "timezone", *filters))
-    for path in (f"{REPORTS.collection()}/cost", f"{PREFIX}/namespaces/{{namespace}}/reports/cost"):
-        _add(paths, path, "get", cost)
-    quote = _operation("get", QUOTE, ref(f"{OWN}{QUOTE}"), None)
-    quote["parameters"] = _query(("queue", "request", "seconds", "book"))
-    _add(paths, f"{PREFIX}/namespaces/{{namespace}}/reports/quote", "get", quote)
-    fairness = _operation("get", FAIRNESS_REPORT, ref(f"{OWN}{FAIRNESS_REPORT}"), None)
-    fairness["parameters"] = _query(("cohort", "from", "to", "month", "quarter", "timezone"))
-    _add(paths, f"{REPORTS.collection()}/fairness", "get", fairness)
-    drain = _operation("get", DRAIN_REPORT, ref(f"{OWN}{DRAIN_REPORT}"), None)
-    drain["parameters"] = _query(("node", "flavor"))
-    _add(paths, f"{REPORTS.collection()}/drain", "get", drain)
-    clusters = _operation("get", CLUSTER_REPORT, ref(f"{OWN}{CLUSTER_REPORT}"), None)
-    _add(paths, f"{REPORTS.collection()}/clusters", "get", clusters)
-    topology = _operation("get", TOPOLOGY_REPORT, ref(f"{OWN}{TOPOLOGY_REPORT}"), None)
-    topology["parameters"] = _query(("flavor", "level", "most", "within"))
-    _add(paths, f"{REPORTS.collection()}/topology", "get", topology)
-    stays = _operation("get", STAY_REPORT, ref(f"{OWN}{STAY_REPORT}"), None)
-    stays["parameters"] = _query(("node", "from", "to"))
-    _add(paths, f"{REPORTS.collection()}/node", "get", stays)
-    namespaces = _operation("get", NAMESPACE_REPORT, ref(f"{OWN}{NAMESPACE_REPORT}"), None)
-    _add(paths, f"{REPORTS.collection()}/namespaces", "get", namespaces)
-    attention = _operation("get", ATTENTION_REPORT, ref(f"{OWN}{ATTENTION_REPORT}"), None)
-    _add(paths, f"{REPORTS.collection()}/attention", "get", attention)
+    for report in ALL_REPORTS:
+        reading = _operation("get", report.kind, ref(f"{OWN}{report.kind}"), None)
+        reading["parameters"] = _query(report.parameters)
+        for path in report.paths:
+            _add(paths, path, "get", reading)
     return {
         "openapi": "3.0.0",
         "info": {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.http.response_cache import RevisionCache
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, ATTENTION_REPORT
+from admission.api.registry import ATTENTION_REPORT
 from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
 from admission.model import sentences
 from admission.store.workloads.search import WorkloadQuery
@@ -71,8 +71,7 @@ class AttentionReports:
     async def get(self, request: web.Request) -> web.Response:
         """Return the report. Raises StoreError."""
         del request
-        body: Document = {"kind": ATTENTION_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        body |= await self._workloads.get()
+        body = ATTENTION_REPORT.document(**await self._workloads.get())
         if standstill := self._leader.standstill():
             body["standstill"] = standstill
         if found_objects := self._not_queued():

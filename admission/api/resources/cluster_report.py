@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import encode, reply_encoded
 from admission.api.kinds.clusters import cluster_status
-from admission.api.registry import API_VERSION, CLUSTER_REPORT
+from admission.api.registry import CLUSTER_REPORT
 from admission.engine.matching import elsewhere
 from admission.model.base import ObjectMeta
 from admission.model.quantity import format_amount
@@ -55,7 +55,7 @@ class ClusterReports:
             | {"flavors": _flavors(flavors, each.name, labels)}
             for each in (here, *(objects[name] for name in sorted(objects)))
         ]
-        return encode({"kind": CLUSTER_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+        return encode(CLUSTER_REPORT.document(items=items))
 
     async def _listed(self, model: type[Q]) -> list[Q]:
         return [each for each in await self._store.queues.list(model.kind) if isinstance(each, model)]

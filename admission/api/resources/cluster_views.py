@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import ReviewUnavailable
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, NODE_REPORT
+from admission.api.registry import NODE_REPORT
 from admission.cluster.errors import Forbidden as ClusterForbidden
 from admission.engine.matching import elsewhere
 from admission.model.errors import ClusterError
@@ -78,7 +78,7 @@ class ClusterViews:
         """
         del request
         if self._cluster is None:
-            return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": []})
+            return reply(NODE_REPORT.document(items=[]))
         try:
             nodes = await self._listed.get("nodes", self._list("nodes"))
         except ClusterError as error:
@@ -90,7 +90,7 @@ class ClusterViews:
             for flavor in flavors
             if isinstance(flavor, ResourceFlavor) and not elsewhere(flavor, LOCAL, labels)
         ]
-        return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+        return reply(NODE_REPORT.document(items=items))
 
     async def allocatable(self, flavors: Collection[str] | None) -> dict[str, int]:
         """Return what the nodes of these flavors (None: of any) can allocate now, by resource (milli-CPU, base units).

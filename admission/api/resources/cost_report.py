@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, COST_REPORT, QUOTE
+from admission.api.registry import COST_REPORT, QUOTE
 from admission.api.resources.prices import price_book
 from admission.api.resources.report_times import report_times
 from admission.api.resources.usage_reports import FIELDS
@@ -49,12 +49,11 @@ class CostReports:
         book = await price_book(self._store, request.query.get("book", ""))
         times = report_times(request.query, self._store.reports.now())
         by, report, rows = await self._reports.days(request, times, "namespace")
-        head: Document = {"kind": COST_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        head |= {"book": "", "currency": "", "provider": ""} if book is None else {
+        head = {"book": "", "currency": "", "provider": ""} if book is None else {
             "book": book.name, "currency": book.spec.currency, "provider": book.spec.provider,
         }  # fmt: skip
         items = [] if book is None else [*statement(rows, book.spec)]
-        return reply({**head, "by": by, **times.fields(report.start, report.end), "items": items})
+        return reply(COST_REPORT.document(**head, by=by, **times.fields(report.start, report.end), items=items))
 
     async def quote(self, request: web.Request) -> web.Response:
         """Return what is known of a workload before it is submitted. Raises BadRequest, UnknownObject and NotFound."""
@@ -77,19 +76,16 @@ class CostReports:
             costs = [*_costs(found, requests, run / 3600, book.spec, day)]
         pending = sum(row.count for row in await self._store.workloads.waiting() if row.cluster_queue == leads_to)
         return reply(
-            {
-                "kind": QUOTE,
-                "apiVersion": API_VERSION,
-                "metadata": {},
-                "queue": name,
-                "clusterQueue": leads_to,
-                "pending": pending,
-                "recentWaits": await self._recent_waits(leads_to),
-                "runSeconds": run,
-                "runTimeOf": source,
-                "currency": "" if book is None else book.spec.currency,
-                "costs": costs,
-            }
+            QUOTE.document(
+                queue=name,
+                clusterQueue=leads_to,
+                pending=pending,
+                recentWaits=await self._recent_waits(leads_to),
+                runSeconds=run,
+                runTimeOf=source,
+                currency="" if book is None else book.spec.currency,
+                costs=costs,
+            )
         )
 
     async def _learned(self, namespace: str, queue: str, user: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from admission.api.errors import BadRequest, ReviewUnavailable
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, DRAIN_REPORT
+from admission.api.registry import DRAIN_REPORT
 from admission.kinds.pod import occupant
 from admission.model import sentences
 from admission.model.errors import ClusterError
@@ -53,9 +53,7 @@ class DrainReports:
         found.sort(key=lambda each: (-_ends_by(each[0]), each[0].workload.key))
         readable = None if everywhere else frozenset(names)
         items = [_item(record, pods, readable) for record, pods in found]
-        return reply(
-            {"kind": DRAIN_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items, "others": others}
-        )
+        return reply(DRAIN_REPORT.document(items=items, others=others))
 
     async def _on(
         self, node: str, records: tuple[WorkloadRecord, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, FAIRNESS_REPORT
+from admission.api.registry import FAIRNESS_REPORT
 from admission.api.resources.report_times import report_times
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class FairnessReports:
             for loan, seconds in found.loans.items()
             if loan.borrower in members or loan.lender in (*members, cohort)
         ]
-        head = {"kind": FAIRNESS_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        return reply({**head, **times.fields(found.start, found.end), "items": items, "loans": loans})
+        return reply(FAIRNESS_REPORT.document(**times.fields(found.start, found.end), items=items, loans=loans))
 
 
 def _plain(resource: str, seconds: float) -> float:

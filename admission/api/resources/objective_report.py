@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from admission.api.errors import BadRequest
 from admission.api.http.calendar_periods import time_zone
 from admission.api.http.responses import reply
-from admission.api.registry import API_VERSION, OBJECTIVE_REPORT
+from admission.api.registry import OBJECTIVE_REPORT
 from admission.api.resources.report_times import format_time
 from admission.model.durations import parse_duration
 from admission.store.workloads.waits import ObjectiveOutcome, wish_of
@@ -63,8 +63,7 @@ class ObjectiveReports:
                     "wishedSince": format_time(since),
                 }
                 items.append(head | _item(objective, outcomes.found.get((name, part), _NONE)))
-        kind = {"kind": OBJECTIVE_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        return reply({**kind, "timezone": str(zone), "items": items})
+        return reply(OBJECTIVE_REPORT.document(timezone=str(zone), items=items))
 
 
 def _item(objective: Objective, outcome: ObjectiveOutcome) -> Document:

@@ -17,7 +17,7 @@ from admission.api.documents.workload_names import workload_name
 from admission.api.errors import BadRequest, UnknownObject
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import encode, reply_encoded
-from admission.api.registry import API_VERSION, TOPOLOGY_REPORT
+from admission.api.registry import TOPOLOGY_REPORT
 from admission.api.resources.leader_view import not_leading
 from admission.model.quantity import format_amount
 
@@ -128,23 +128,20 @@ def _document(
             pods[number] += count
     shown = dict.fromkeys(number for spaces in levels for space in spaces for number, _ in space.runs)
     index = {number: at for at, number in enumerate(shown)}
-    return {
-        "kind": TOPOLOGY_REPORT,
-        "apiVersion": API_VERSION,
-        "metadata": {},
-        "flavor": flavor,
-        "topology": found.topology,
-        "resources": [*found.resources],
-        "total": _domain(found.total, found.resources, index),
-        "levels": [_level(found, number) for number in range(len(found.levels))],
-        "domains": [_domain(space, found.resources, index) for spaces in levels for space in spaces],
-        "out": [
+    return TOPOLOGY_REPORT.document(
+        flavor=flavor,
+        topology=found.topology,
+        resources=[*found.resources],
+        total=_domain(found.total, found.resources, index),
+        levels=[_level(found, number) for number in range(len(found.levels))],
+        domains=[_domain(space, found.resources, index) for spaces in levels for space in spaces],
+        out=[
             {"name": node.name, "reason": node.why, "values": [*node.values]}
             for node in found.out
             if node.values[: len(inside)] == inside
         ],
-        "workloads": [_workload(found.workloads[number], pods[number], readable) for number in shown],
-    }
+        workloads=[_workload(found.workloads[number], pods[number], readable) for number in shown],
+    )
 
 
 def _workload(held: Held, pods: int, readable: frozenset[str] | None) -> Document:

@@ -15,7 +15,7 @@ from admission.api.errors import BadRequest
 from admission.api.http.request_options import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
-from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
+from admission.api.registry import PENDING_REPORT, STAY_REPORT, USAGE_REPORT
 from admission.api.resources.prices import MeasuredSum, measured_sums, price_book
 from admission.api.resources.report_times import checked_period, covered_part, format_time, report_times, spans, step_of
 from admission.model.names import is_qualified_name
@@ -268,9 +268,8 @@ class UsageReports:
         if start > end:
             raise BadRequest(f"from ({format_time(start)}) must not be after to ({format_time(end)})")
         found = await self._store.reports.stays(node, start=start, end=end)
-        head = {"kind": STAY_REPORT, "apiVersion": API_VERSION, "metadata": {}}
         times = {"from": format_time(start), "to": format_time(end)}
-        return reply({**head, "node": node, **times, "items": [*map(_stay, found)]})
+        return reply(STAY_REPORT.document(node=node, **times, items=[*map(_stay, found)]))
 
     async def pending(self, request: web.Request) -> web.Response:
         """Return the numbers of pending workloads by LocalQueue and reason, or by user; the longest wait first.
@@ -305,7 +304,7 @@ class UsageReports:
 
 
 def _pending_report(items: list[Document]) -> bytes:
-    return encode({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+    return encode(PENDING_REPORT.document(items=items))
 
 
 def _top(request: web.Request) -> int:
@@ -349,14 +348,8 @@ def _named(rows: Sequence[UsageRow], levels: dict[str, str]) -> Sequence[UsageRo
 
 
 def _document(by: list[str], times: ReportTimes, period: str, report: UsageReport) -> Document:
-    return {
-        "kind": "UsageReport",
-        "apiVersion": API_VERSION,
-        "metadata": {},
-        **times.fields(report.start, report.end),
-        "by": by,
-        **({"period": period} if period else {}),
-    }
+    fields = times.fields(report.start, report.end) | ({"period": period} if period else {})
+    return USAGE_REPORT.document(by=by, **fields)
 
 
 def _without_labels(by: list[str]) -> list[str]:
@@ -410,17 +403,12 @@ def _series_document(
     by: list[str], times: ReportTimes, series: UsageSeries, parts: Sequence[Sequence[UsageRow]]
 ) -> Document:
     starts = [at for at, _ in series.buckets]
-    return {
-        "kind": "UsageReport",
-        "apiVersion": API_VERSION,
-        "metadata": {},
+    return USAGE_REPORT.document(
         **times.fields(series.start, series.end),
-        "by": by,
-        "intervalSeconds": int(series.step),
-        "items": [
-            {"from": format_time(at), **_item(row)} for at, rows in zip(starts, parts, strict=True) for row in rows
-        ],
-    }
+        by=by,
+        intervalSeconds=int(series.step),
+        items=[{"from": format_time(at), **_item(row)} for at, rows in zip(starts, parts, strict=True) for row in rows],
+    )
 
 
 def _item(row: UsageRow) -> Document:
