@@ -67,6 +67,8 @@ class Subresource:
     kind: str
     """Kind of the response."""
     verbs: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    """Of the query, if these are not the usual ones of the verb."""
 
     @property
     def resource(self) -> Resource:
@@ -156,23 +158,26 @@ WORKLOAD_PODS: Final = "WorkloadPods"
 """Kind of the response of `workloads/pods`."""
 
 SUBRESOURCES: Final = (
-    Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
-    *(Subresource(plural, "calendar", CALENDAR_PREVIEW, ("get",)) for plural in ("clusterqueues", "cohorts")),
-    Subresource("localqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
-    Subresource("workloads", "cancel", CANCELLATION, ("create",)),
+    Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",), ("limit", "offset")),
+    *(
+        Subresource(plural, "calendar", CALENDAR_PREVIEW, ("get",), ("limit",))
+        for plural in ("clusterqueues", "cohorts")
+    ),
+    Subresource("localqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",), ("limit", "offset")),
+    Subresource("workloads", "cancel", CANCELLATION, ("create",), ("dryRun", "reason")),
     Subresource("workloads", "explain", "WorkloadExplanation", ("get",)),
     Subresource("workloads", "history", "WorkloadHistory", ("get",)),
     # As in Kubernetes, whose API server lets no other requests than those for a `log` last for longer than a minute.
-    Subresource("workloads", "log", "Workload", ("get",)),
-    Subresource("workloads", "pods", WORKLOAD_PODS, ("get",)),
+    Subresource("workloads", "log", "Workload", ("get",), ("container", "follow", "pod", "tailLines", "timestamps")),
+    Subresource("workloads", "pods", WORKLOAD_PODS, ("get",), ("limit",)),
     Subresource("workloads", "status", "Workload", ("get", "patch")),
     *(
-        Subresource(resource.plural, "history", "HistoryList", ("get",))
+        Subresource(resource.plural, "history", "HistoryList", ("get",), ("continue", "limit"))
         for resource in RESOURCES
         if resource.is_of_queue_objects
     ),
     *(
-        Subresource(resource.plural, "rollback", "Rollback", ("create",))
+        Subresource(resource.plural, "rollback", "Rollback", ("create",), ("dryRun", "reason"))
         for resource in RESOURCES
         if resource.is_of_queue_objects
     ),

@@ -276,28 +276,17 @@ def _body(verb: str, kind: str) -> Document | None:
 
 
 def _sub(row: Subresource, verb: str) -> Document:
-    if row.name == "rollback":
-        body = {"required": True, "content": {"application/json": {"schema": ref(f"{OWN}Rollback")}}}
-        operation = _operation(verb, row.kind, ref(f"{OWN}{row.resource.kind}"), body)
-        _creates_nothing(operation)
-        operation["parameters"] = _query(("dryRun", "reason"))
-        return operation
-    if row.name == "cancel":
+    if verb == "create":  # an action on the object
+        answer = row.resource.kind if row.kind == "Rollback" else row.kind
         body = {"required": True, "content": {"application/json": {"schema": ref(f"{OWN}{row.kind}")}}}
-        operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), body)
+        operation = _operation(verb, row.kind, ref(f"{OWN}{answer}"), body)
         _creates_nothing(operation)
-        operation["parameters"] = _query(("dryRun", "reason"))
-        return operation
-    operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
-    if row.name == "pendingworkloads":
-        operation["parameters"] = _query(("limit", "offset"))
-    elif row.name == "log":
-        operation["parameters"] = _query(("container", "follow", "pod", "tailLines", "timestamps"))
+    else:
+        operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
+    if row.parameters:
+        operation["parameters"] = _query(row.parameters)
+    if row.name == "log":
         operation["responses"]["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
-    elif row.name in ("calendar", "pods"):
-        operation["parameters"] = _query(("limit",))
-    elif row.name == "history" and row.kind == "HistoryList":
-        operation["parameters"] = _query(("continue", "limit"))
     return operation
 
 
