@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from admission.client import reading
 from admission.client.access import by_kubeconfig, by_url
@@ -62,6 +62,18 @@ def usage_path(*, namespace: str = "", mine: bool = False) -> str:
     return f"{PREFIX}/namespaces/{namespace}/reports/usage" if namespace else f"{PREFIX}/reports/usage"
 
 
+class _OfKind(Generic[Q]):
+    """Attribute of a client: the collection of the queue objects of a kind."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __get__(self, client: Sluice, owner: type[Sluice]) -> Collection[Q]:
+        from admission.model.queues import MODELS  # only typed access needs the models
+
+        return client.collection(cast("type[Q]", MODELS[self._kind]))
+
+
 class Sluice:
     """Client of one Sluice as one user; `async with` opens and closes its connections.
 
@@ -74,6 +86,35 @@ class Sluice:
 
     All methods raise subclasses of ClientError.
     """
+
+    cluster_queues: _OfKind[ClusterQueue] = _OfKind("ClusterQueue")
+    """ClusterQueues, the leaves of the quota tree."""
+    cohorts: _OfKind[Cohort] = _OfKind("Cohort")
+    """Cohorts, the inner nodes of the quota tree."""
+    local_queues: _OfKind[LocalQueue] = _OfKind("LocalQueue")
+    """LocalQueues, the queues of namespaces."""
+    resource_flavors: _OfKind[ResourceFlavor] = _OfKind("ResourceFlavor")
+    """ResourceFlavors, the kinds of nodes."""
+    workload_priority_classes: _OfKind[WorkloadPriorityClass] = _OfKind("WorkloadPriorityClass")
+    """WorkloadPriorityClasses, named priorities."""
+    admission_checks: _OfKind[AdmissionCheck] = _OfKind("AdmissionCheck")
+    """AdmissionChecks, conditions for admission beside quota."""
+    provisioning_request_configs: _OfKind[ProvisioningRequestConfig] = _OfKind("ProvisioningRequestConfig")
+    """ProvisioningRequestConfigs, how an autoscaler is asked for nodes."""
+    topologies: _OfKind[Topology] = _OfKind("Topology")
+    """Topologies, levels of node labels."""
+    budgets: _OfKind[Budget] = _OfKind("Budget")
+    """Budgets, hours of resources in a period."""
+    reservations: _OfKind[Reservation] = _OfKind("Reservation")
+    """Reservations, quota that is kept for some workloads for a time."""
+    drains: _OfKind[Drain] = _OfKind("Drain")
+    """Drains, nodes and flavors on which nothing starts any more."""
+    budget_requests: _OfKind[BudgetRequest] = _OfKind("BudgetRequest")
+    """BudgetRequests, requests for more hours of Budgets."""
+    user_limits: _OfKind[UserLimit] = _OfKind("UserLimit")
+    """UserLimits, what one person may have running and waiting."""
+    price_books: _OfKind[PriceBook] = _OfKind("PriceBook")
+    """PriceBooks, prices of resources for statements of cost."""
 
     def __init__(
         self,
@@ -155,76 +196,6 @@ class Sluice:
         return self._namespace
 
     @property
-    def cluster_queues(self) -> Collection[ClusterQueue]:
-        """ClusterQueues, the leaves of the quota tree."""
-        return self._of_kind("ClusterQueue")
-
-    @property
-    def cohorts(self) -> Collection[Cohort]:
-        """Cohorts, the inner nodes of the quota tree."""
-        return self._of_kind("Cohort")
-
-    @property
-    def local_queues(self) -> Collection[LocalQueue]:
-        """LocalQueues, the queues of namespaces."""
-        return self._of_kind("LocalQueue")
-
-    @property
-    def resource_flavors(self) -> Collection[ResourceFlavor]:
-        """ResourceFlavors, the kinds of nodes."""
-        return self._of_kind("ResourceFlavor")
-
-    @property
-    def workload_priority_classes(self) -> Collection[WorkloadPriorityClass]:
-        """WorkloadPriorityClasses, named priorities."""
-        return self._of_kind("WorkloadPriorityClass")
-
-    @property
-    def admission_checks(self) -> Collection[AdmissionCheck]:
-        """AdmissionChecks, conditions for admission beside quota."""
-        return self._of_kind("AdmissionCheck")
-
-    @property
-    def provisioning_request_configs(self) -> Collection[ProvisioningRequestConfig]:
-        """ProvisioningRequestConfigs, how an autoscaler is asked for nodes."""
-        return self._of_kind("ProvisioningRequestConfig")
-
-    @property
-    def topologies(self) -> Collection[Topology]:
-        """Topologies, levels of node labels."""
-        return self._of_kind("Topology")
-
-    @property
-    def budgets(self) -> Collection[Budget]:
-        """Budgets, hours of resources in a period."""
-        return self._of_kind("Budget")
-
-    @property
-    def reservations(self) -> Collection[Reservation]:
-        """Reservations, quota that is kept for some workloads for a time."""
-        return self._of_kind("Reservation")
-
-    @property
-    def drains(self) -> Collection[Drain]:
-        """Drains, nodes and flavors on which nothing starts any more."""
-        return self._of_kind("Drain")
-
-    @property
-    def budget_requests(self) -> Collection[BudgetRequest]:
-        """BudgetRequests, requests for more hours of Budgets."""
-        return self._of_kind("BudgetRequest")
-
-    @property
-    def user_limits(self) -> Collection[UserLimit]:
-        """UserLimits, what one person may have running and waiting."""
-        return self._of_kind("UserLimit")
-
-    @property
-    def price_books(self) -> Collection[PriceBook]:
-        """PriceBooks, prices of resources for statements of cost."""
-        return self._of_kind("PriceBook")
-
-    @property
     def workloads(self) -> Workloads:
         """Workloads, pending, admitted and finished."""
         return Workloads(self._transport, self._namespace)
@@ -234,11 +205,6 @@ class Sluice:
         from admission.client.collections import Collection  # with the models, which only typed access needs
 
         return Collection(self._transport, model, self._namespace)
-
-    def _of_kind(self, kind: str) -> Collection[Any]:
-        from admission.model.queues import MODELS
-
-        return self.collection(MODELS[kind])
 
     def documents(self, plural: str) -> Documents:
         """Return any resource of the API by its plural name, as JSON documents."""
