@@ -559,10 +559,6 @@ PROVISIONING_REQUEST_CONFIG: Final = ObjectKind(
 )
 
 
-async def _check_inputs(store: Store, checks: Sequence[AdmissionCheck]) -> list[tuple[str, str]]:
-    return await silences(store, checks)
-
-
 async def _check_warnings(store: Store, written: AdmissionCheck, context: WarningContext) -> list[str]:
     del context
     if written.provisioning_config is not None:
@@ -582,7 +578,7 @@ ADMISSION_CHECK: Final = ObjectKind(
     ),
     selectable_fields={"spec.controllerName": lambda check: check.spec.controller_name},
     status_schema=AdmissionCheckStatus,
-    status=Status(_check_inputs, admission_check_status),
+    status=Status(silences, admission_check_status),
     warnings=_check_warnings,
 )
 
