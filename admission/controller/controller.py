@@ -205,7 +205,10 @@ class Controller:
 
     def engine(self) -> Engine | None:
         """Return the leader's engine, for reading before the next await; None while this replica decides nothing."""
-        return self._shared.engine if self._recovered.is_set() else None
+        if not self._recovered.is_set():
+            return None
+        self._shared.engine.note_time(self._clock())
+        return self._shared.engine
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
         """Return the labels of each namespace, by its name: those in `local`, else in the first cluster that has it."""

@@ -81,6 +81,10 @@ class Engine:
         self._registry.now = now
         self._registry.observe(event)
 
+    def note_time(self, now: float) -> None:
+        """Note the time (Unix time, s), for questions when nothing has happened for a while."""
+        self._registry.now = now
+
     def refresh(self, now: float) -> None:
         """Apply observed changes of queue objects without a cycle, for an engine that only explains."""
         self._registry.now = now

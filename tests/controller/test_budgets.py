@@ -85,8 +85,7 @@ async def test_budget_written_while_jobs_run_charges_all_that_the_ledger_has(que
     assert message.startswith("Budget ml has 0.66 of 7 hours of cpu left, this needs 1; its next period begins on 20")
     spent, reserved = await charged(queues)
     ended = await ledger(queues)
-    now = queues.controller.engine()._registry.now
-    assert spent == pytest.approx(ended + 3 * (now - since), abs=1e-3)
+    assert spent == pytest.approx(ended + 3 * (queues.clock() - since), abs=3)
     assert spent + reserved == pytest.approx(ended + 3 * 7200, abs=1e-3)
 
     controller = queues.controller
@@ -95,7 +94,11 @@ async def test_budget_written_while_jobs_run_charges_all_that_the_ledger_has(que
     shown = (await queues.store.budget_sums.load())["ml"]["resources"]
     assert [(one["name"], one["hours"], one["left"]) for one in shown] == [("cpu", "7", "0.66")]
     reports = BudgetReports(queues.leading, controller.events, controller.engine, controller.faults)
+    alerts = (await queues.store.budget_sums.load())["ml"]["alerts"]
+    assert [(one["resource"], one["level"]) for one in alerts] == [("cpu", 80)]
+    queues.pass_time(1)
     await reports.report()  # by another replica
+    assert (await queues.store.budget_sums.load())["ml"]["alerts"] == alerts
 
     async def event():
         found = queues.user.list("events", "default")
@@ -114,6 +117,16 @@ async def test_budget_written_while_jobs_run_charges_all_that_the_ledger_has(que
     await queues.job("waits", runs)
     spent, reserved = await charged(queues)
     assert (spent, spent + reserved) == pytest.approx((await ledger(queues), await ledger(queues) + 3600), abs=2)
+
+    await queues.user.delete("jobs", "team-a", "waits", propagation="Background")
+    await queues.record("waits", "finished")
+    queues.clock.advance(366 * 86400)  # nothing happens, but the next period begins
+    await BudgetReports(
+        queues.leading, queues.controller.events, queues.controller.engine, queues.controller.faults
+    ).report()
+    shown = (await queues.store.budget_sums.load())["ml"]
+    assert shown["resources"][0]["spent"] == "0"
+    assert "alerts" not in shown
 
 
 async def test_budget_of_a_cohort_follows_its_queues_while_jobs_run(queues):

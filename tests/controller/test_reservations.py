@@ -88,10 +88,10 @@ async def test_unused_reservation_is_given_back_and_stays_so(world):
     await world_with(world, manifest)
     await world.submit(job("waits", cpu="2"))
     await world.record("waits", "pending", reason="ReservedForOthers")
-    world.pass_time(200)
+    world.clock.advance(200)
 
     async def is_given_back():
-        world.pass_time(100)  # time passes until it has been seen to be unused for long enough
+        world.clock.advance(100)  # nothing happens, but it has been seen to be unused for long enough
         return (await world.store.queues.get("Reservation", "bench")).spec.released_at
 
     await world.eventually(is_given_back)

@@ -242,6 +242,15 @@ def test_node_is_used_until_its_maintenance_by_what_ends_before(placed, affinity
     assert [admit.workload.name for admit in settle(placed).admitted] == ["long"]
 
 
+def test_what_a_workload_requires_of_nodes_holds_beside_a_drain(placed):
+    not_there = ((NodeRequirement(HOSTNAME, "NotIn", ("host-n2",)),),)
+    placed.tell(drain(nodes=("n1",), start=NOW + 600))
+    placed.submit(workload("long", "q", 2, pods={**REQUEST, "affinity": not_there}, max_seconds=601))
+    assert not settle(placed).admitted
+    undrain(placed)
+    assert hosts(settle(placed)) == ["host-n1"]
+
+
 def test_drain_without_anybody_who_waits_costs_no_further_cycle():
     world = scene()
     world.tell(drain("default"))
