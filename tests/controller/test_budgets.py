@@ -277,7 +277,11 @@ async def test_spent_budget_with_lower_priority_runs_on_idle_quota_only(queues):
     await queues.submit(job("other", cpu="4"))
     await queues.job("other", runs)
     assert "Preempted" in {reason for reason, _ in await queues.history("mine")}
+    controller = queues.controller
+    await BudgetReports(queues.leading, controller.events, controller.engine, controller.faults).report()
+    since = (await queues.store.budget_sums.load())["ml"]["usedUpSince"]
     await queues.end()
+    queues.clock.advance(100)
     await queues.start(POLICY)
     uid = (await queues.record("mine", "pending")).workload.uid
     await charged(queues)
@@ -286,7 +290,7 @@ async def test_spent_budget_with_lower_priority_runs_on_idle_quota_only(queues):
     )
     controller = queues.controller
     await BudgetReports(queues.leading, controller.events, controller.engine, controller.faults).report()
-    assert (await queues.store.budget_sums.load())["ml"]["usedUpSince"]
+    assert (await queues.store.budget_sums.load())["ml"]["usedUpSince"] == since
     await queues.user.delete("jobs", "team-a", "other", propagation="Background")
     await queues.job("mine", runs)
 

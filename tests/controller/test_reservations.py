@@ -81,6 +81,7 @@ async def test_start_evicts_what_is_in_the_way_and_the_end_lets_it_run(world):
     await world.job("holder", runs)
     world.pass_time(1500)
     await world.job("low", runs)
+    assert await said() == [(note, "bench")]
 
 
 async def test_unused_reservation_is_given_back_and_stays_so(world):

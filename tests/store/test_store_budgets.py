@@ -16,17 +16,18 @@ NOVEMBER = 1793923200.0  # 2026-11-06
 POLICY = Policy(policies=(Budgets(),))
 
 
-def budget(period):
-    spec = {"scope": {"namespaces": ["team-a"]}, "resources": [{"name": "cpu", "hours": 100}], "period": period}
+def budget(period, scope=None):
+    of = scope or {"namespaces": ["team-a"]}
+    spec = {"scope": of, "resources": [{"name": "cpu", "hours": 100}], "period": period}
     body = {"apiVersion": "sluice.dev/v1", "kind": "Budget", "metadata": {"name": "ml"}, "spec": spec}
     return parse_manifest(body)
 
 
-async def spent(store, now, period, held=()):
+async def spent(store, now, period, held=(), scope=None):
     """Return the core seconds that a Budget has spent, by a new engine that holds (workload, admission, at)."""
     engine = Engine(POLICY)
-    engine.observe(QueueObjectChanged(budget(period)), now=now)
-    for event in await policy_seeds(store, POLICY, [budget(period)], now=now):
+    engine.observe(QueueObjectChanged(budget(period, scope)), now=now)
+    for event in await policy_seeds(store, POLICY, [budget(period, scope)], now=now):
         engine.observe(event, now=now)
     assert not engine.lacks_history
     for one, quota, at in held:
@@ -57,6 +58,19 @@ async def test_spent_hours_are_those_of_the_ledger_and_continue_while_quota_is_h
     assert await spent(store, NOVEMBER + 30 * HOUR, day, held) == 0.5 * 6 * HOUR
 
 
+async def test_past_admissions_are_charged_to_the_groups_that_were_recorded(store, clock):
+    clock.now = NOVEMBER
+    epoch = await store.lead("test")
+    for uid, groups in (("x", ("ml", "staff")), ("y", ("staff",)), ("z", ())):
+        one = workload(uid, groups=groups)
+        await store.commit(admitted(one, admission(1000), at=clock()), epoch=epoch)
+        clock.advance(100)
+        await store.commit(finished(one, at=clock()), epoch=epoch)
+    month = {"every": "Month"}
+    assert await spent(store, clock(), month, scope={"groups": ["ml"]}) == 100
+    assert await spent(store, clock(), month, scope={"groups": ["ml", "staff"]}) == 200
+
+
 async def test_where_rows_were_deleted_hourly_sums_are_counted(store, clock):
     clock.now = NOVEMBER + 60
     epoch = await store.lead("test")
@@ -73,3 +87,5 @@ async def test_where_rows_were_deleted_hourly_sums_are_counted(store, clock):
     assert await store.roll_up(epoch=epoch) == 5
     assert await store.prune(Retention(finished=2 * HOUR), epoch=epoch) == 1
     assert await spent(store, clock(), {"every": "Month"}, held) == pytest.approx(expected)
+    # The day has begun with the hour in which they did.
+    assert await spent(store, clock(), {"every": "Day"}, held) == pytest.approx(expected)
