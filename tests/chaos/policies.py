@@ -104,7 +104,7 @@ class Policies:
             *(self._budget(name, {"namespaces": [name]}, self._room(name)) for name in [*_AT_ONCE][1:]),
             queue_object("Budget", "alice", spec={
                 "scope": {"users": ["alice"]}, "parent": "company", "period": {"every": "Year"},
-                "resources": [{"name": "cpu", "hours": _OF_ALICE}],
+                "resources": [{"name": "cpu", "hours": _OF_ALICE}], "action": "PreemptAfter", "graceSeconds": 3,
             }),
         ]  # fmt: skip
         limits = [
