@@ -261,8 +261,8 @@ class Informer:
     def _note_failure(self, error: ClusterError) -> None:
         if self.failure is None:
             self._failing_since = self._clock()
-            if not isinstance(error, Expired):
-                log.warning("%s; trying again", error)
+            if not isinstance(error, Expired):  # of an API server that is away the probe warns, once for all watches
+                log.log(logging.INFO if isinstance(error, Unreachable) else logging.WARNING, "%s; trying again", error)
         self.failure = error
 
     def _note_success(self) -> None:

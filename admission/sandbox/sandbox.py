@@ -29,6 +29,7 @@ from admission.sandbox.controllers import controllers as run_controllers
 from admission.sandbox.http.faults import InjectedFaults
 from admission.sandbox.http.server import Server
 from admission.sandbox.local import LocalClient
+from admission.serving.listener import protocol_log
 
 if TYPE_CHECKING:
     import asyncio
@@ -126,7 +127,13 @@ class Sandbox:
         return await self._stack.__aexit__(kind, error, trace)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
-        server = web.Server(self._server.handle, request_factory=_request, handler_cancellation=True, access_log=None)
+        server = web.Server(
+            self._server.handle,
+            request_factory=_request,
+            handler_cancellation=True,
+            access_log=None,
+            logger=protocol_log,  # of the connections that faults cut off, too, nothing is said
+        )
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -44,8 +44,9 @@ def _is_own_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | ConnectionError | web.RequestPayloadError)
 
 
-_protocol_log = logging.getLogger(f"{__name__}.http")
-_protocol_log.addFilter(_is_own_fault)  # otherwise any client could fill the log with tracebacks
+protocol_log = logging.getLogger(f"{__name__}.http")
+protocol_log.addFilter(_is_own_fault)  # otherwise any client could fill the log with tracebacks
+"""Logger for servers of aiohttp."""
 
 
 @asynccontextmanager
@@ -67,7 +68,7 @@ async def listening(
         access_log=None,
         shutdown_timeout=shutdown_seconds,
         keepalive_timeout=2 * connections.limits.idle,  # never reached: `connections` closes idle ones earlier
-        logger=_protocol_log,
+        logger=protocol_log,
         auto_decompress=False,  # a small compressed body could expand to any size
         lingering_time=min(_LINGERING_SECONDS, connections.limits.body),
     )

@@ -266,12 +266,13 @@ async def test_close_watches_fault_ends_open_watches(http, cause, started):
         assert await response.content.read() == b""
 
 
-async def test_abrupt_close_watches_fault_breaks_open_watches(http, cause, started):
+async def test_abrupt_close_watches_fault_breaks_open_watches_without_a_traceback(http, cause, started, caplog):
     async with watch(http, started) as response:
         await names(response, 5)
         await cause({"match": {"verb": "watch"}, "do": "closeWatches", "abrupt": True})
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.content.read()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 async def test_watch_continues_while_its_rule_does_not_strike(sandbox, http, cause, started):
