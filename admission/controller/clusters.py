@@ -95,6 +95,8 @@ class RemoteCluster:
         self.site = site
         self.has_ended = False
         """Whether it has let go of the cluster, so that requests may have been dropped."""
+        self._is_outdated = False
+        """Whether the Cluster asks for another connection than this one."""
         self._connection = connection
         self._store = store
         self._fault: str = "" if former is None else former._fault
@@ -132,7 +134,8 @@ class RemoteCluster:
         """Take over the state that an admin wants; return whether it goes on as it is with the other fields."""
         before, self.spec = self.spec, cluster.spec
         self._set_state()
-        return not self.has_ended and before.model_copy(update={"state": cluster.spec.state}) == cluster.spec
+        self._is_outdated |= before.model_copy(update={"state": cluster.spec.state}) != cluster.spec
+        return not (self.has_ended or self._is_outdated)
 
     async def run(self, *, epoch: int, on_end: Callable[[], None]) -> None:
         """Connect, and follow the cluster until it is let go of, or cancelled. `on_end`: called in the first case."""

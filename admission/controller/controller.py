@@ -36,11 +36,12 @@ from admission.controller.state.inbox import ContextChanged, DelayEnded, Recheck
 from admission.controller.state.leader_state import Batch
 from admission.controller.state.policy import ControllerPolicy
 from admission.controller.state.repeating import Timer
+from admission.controller.state.triggers import LeftQueue
 from admission.engine import BudgetsSpent, Engine
-from admission.engine.events import ClustersLost
+from admission.engine.events import ClustersLost, WorkloadGone
 from admission.model import sentences
 from admission.model.errors import SluiceError
-from admission.model.queues import Cluster
+from admission.model.queues import MODELS, Cluster
 from admission.model.workload import LOCAL
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
 from admission.store.policy_seeds import policy_seeds
@@ -137,6 +138,8 @@ class Controller:
         self.metrics = self._committer.metrics
         self._must_reload = False
         """Whether the in-memory state may differ from the database, so that it has to be reloaded."""
+        self._changed_members: set[str] = set()
+        """Names of clusters that have joined, left, or must be connected anew."""
         self.database_fault: str | None = None
         """Why the last write or load failed, until a load succeeds; None: it succeeded."""
         self._undecidable = False
@@ -447,7 +450,7 @@ class Controller:
         )  # fmt: skip
 
         def ended() -> None:
-            self._must_reload = True
+            self._changed_members.add(cluster.name)
             self.inbox.wake()
 
         task = self._tasks.create_task(member.run(epoch=self._epoch, on_end=ended), name=f"cluster {cluster.name}")
@@ -455,7 +458,7 @@ class Controller:
         return site
 
     def _clusters_changed(self, versions: Iterable[QueueObjectVersion]) -> None:
-        """Follow changed Cluster objects; if another cluster joins or leaves, the state is loaded anew."""
+        """Follow changed Cluster objects; what joins, leaves or is reached otherwise is replaced then."""
         for version in versions:
             if not isinstance(cluster := version.object, Cluster):
                 continue
@@ -465,7 +468,62 @@ class Controller:
             elif self._join is not None:
                 known = self._members.get(cluster.name)
                 if is_deleted or known is None or not known[0].follows(cluster):
-                    self._must_reload = True
+                    self._changed_members.add(cluster.name)
+
+    async def _replace_members(self) -> None:
+        """Let clusters join, leave and be connected anew; their workloads are taken over as they are in memory.
+
+        What was decided is committed first, so that these are as they are stored. The state is loaded only if a cluster
+        joins under a name that unfinished workloads have, as one had that has left.
+        """
+        self._changed_members = set()
+        await self._committer.commit(self._shared.batch, self._failed, known=self._revision, epoch=self._epoch)
+        objects = [each for kind in MODELS for each in await self._store.queues.list(kind)]
+        new = {each.name for each in objects if isinstance(each, Cluster)} - self._sites.keys()
+        if new and new & (await self._store.workloads.by_cluster()).keys():
+            self._must_reload = True
+        if not self._isolate_failed():
+            return
+        await self._forget_former_clusters(objects)
+        before, added = dict(self._sites), self._adjust_members(objects)
+        self._shared = self._shared._replace(is_elsewhere=self._is_elsewhere)
+        self.home.leader.isolation.is_elsewhere = self._is_elsewhere
+        for site in added:
+            site.begin(self.inbox.arrived, self._shared, self._committer.traces)
+            site.take_over()
+            for each in objects:
+                with site.leader.isolation.of_queue_object(each.key):
+                    site.context.update_queue_object(each)
+        self._state.now = self._clock()
+        for name, site in before.items():
+            if self._sites.get(name) is not site:
+                self._hand_over(site, self._sites.get(name))
+        self._scheduler = Scheduler([site.leader.reconciler for site in self._sites.values()])
+        self._note_lost(self._state.now)
+        self._follow_targets()
+        self._isolate_failed()
+
+    def _hand_over(self, former: Site, site: Site | None) -> None:
+        """Let a site take over the workloads of the one whose place it takes; None: the cluster has left."""
+        assert self.home.leader.dispatching is not None
+        self.home.leader.dispatching.target_replaced(former)
+        state = former.leader.state
+        state.now = self._state.now
+        for tracked in list(state.registry):
+            if tracked.larger is not None:
+                state.observe(WorkloadGone(tracked.larger.uid))
+            if site is not None:
+                is_on = site.kinds.of(tracked.record.workload) is not None
+                with site.leader.isolation.of(tracked.uid):
+                    site.leader.state.restore(tracked.record, tracked.order, tracked.checks, is_on=is_on)
+            elif tracked.holds_quota:
+                self._must_reload = True  # its quota is held although its cluster has left
+            else:
+                with former.leader.isolation.of(tracked.uid):
+                    former.leader.reconciler.handle(tracked, LeftQueue(sentences.cluster_left(former.name)))
+        if site is not None:
+            site.leader.state.ended = state.ended
+            site.leader.reconciler.readiness.restored()
 
     def _new_shared(self) -> Shared:
         is_elsewhere = self._is_elsewhere if len(self._sites) > 1 else None
@@ -521,6 +579,7 @@ class Controller:
             await asyncio.sleep(RETRY_INTERVAL)
 
     async def _load_now(self) -> None:
+        self._changed_members = set()
         loaded = await self._store.load()
         seeds = await policy_seeds(self._store, self.policy, loaded.queue_objects, now=self._clock())
         await self._forget_former_clusters(loaded.queue_objects)
@@ -617,6 +676,10 @@ class Controller:
             await self._reload()
         if not self._orders_processed.is_set():
             await self._process_orders()
+        if self._changed_members:
+            await self._replace_members()
+            if self._must_reload:
+                return
         self._process_inbox()
         leaders = [site.leader for site in self._sites.values()]
         for leader in leaders:

@@ -20,6 +20,7 @@ The controller then compares that state with the cluster. Each difference has on
 | admitted        | in a queue that was deleted     | runs on; pending workloads report the missing queue          |
 | unfinished      | of a kind that is not enabled   | unchanged: nothing is started, stopped or released           |
 | unfinished      | not queued any more             | finished if it is pending; if it runs, it runs on            |
+| pending         | in a cluster that has left      | finished                                                     |
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from admission.controller.state.leader_state import EndedWorkloads
+from admission.controller.state.tracked import Tracked
+from admission.controller.state.workload_change import WorkloadChange
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, WorkloadAdmitted, WorkloadPreempted
+from admission.model import sentences
 from admission.model.names import listed
+from admission.model.queues import Cluster
 from admission.model.workload import LOCAL
-from admission.store.records import State
+from admission.store.records import DEQUEUED, State
 from admission.store.workloads.replay import ended_workloads
 
 if TYPE_CHECKING:
@@ -39,7 +44,6 @@ if TYPE_CHECKING:
 
     from admission.controller.leader import Leader
     from admission.controller.state.leader_state import LeaderState
-    from admission.controller.state.tracked import Tracked
     from admission.engine import PolicyEvent
     from admission.store.records import CheckRecord, LoadedState, WorkloadRecord
 
@@ -80,9 +84,15 @@ def restore(
         leader.state.ended = EndedWorkloads(one.uid for one in loaded.recently_finished)
     for ended in ended_workloads(loaded):
         state.observe(ended)
+    clusters = {obj.name for obj in loaded.queue_objects if isinstance(obj, Cluster)}
     for record in loaded.workloads:
         uid = record.workload.uid
         here = leaders.get(record.workload.cluster)
+        if here is None and record.admission is None and record.workload.cluster not in clusters:
+            left = WorkloadChange(Tracked(record=record), now=state.now)
+            left.finish(outcome=DEQUEUED, message=sentences.cluster_left(record.workload.cluster))
+            state.apply(left)
+            continue
         if here is None:
             _keep_quota(record, state)
             continue

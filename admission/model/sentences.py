@@ -665,6 +665,13 @@ NOT_DELETED_BEFORE_RESTART: Final = (
     "It was not deleted: Sluice was ended before it had asked the cluster for that. Cancel it again."
 )
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
+
+
+def cluster_left(cluster: str) -> str:
+    """The cluster of a workload has no Cluster object any more."""
+    return f"Its cluster {cluster} has left: it is not managed any more."
+
+
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
 UNLABELLED_POD: Final = f"{UNLABELLED} It keeps its scheduling gate: label it again, or recreate it without label."
 

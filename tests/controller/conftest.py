@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +104,12 @@ class World:
         kinds: Kinds | None = None,
         makes_items: bool = False,
         join: Join | None = None,
+        loading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Start Sluice, and wait until it decides.
 
         `makes_items`: also create the items of admitted MCAD AppWrappers. `join`: how further clusters are reached.
+        `loading`: entered whenever the stored workloads are loaded.
         """
         self.leading = await self._stack.enter_async_context(
             Store.open(self.url, clock=self.clock, elapsed=self.clock.elapsed)
@@ -121,6 +123,7 @@ class World:
             leads=lambda: self.leads,
             audit_interval=audit_interval,
             join=join,
+            loading=loading,
         )
         watches, events = self.controller.watches, self.controller.events
         self.controller.quota_interval = 0.2

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import datetime as dt
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,76 @@ async def test_cluster_is_removed_only_when_nothing_of_it_runs(joined, other):
     await joined.job("here", runs)
     assert await joined.store.workloads.get("team-a", "late") is None
     assert await joined.store.joined_clusters.load() == {}  # another cluster may come under this name
+
+
+async def test_clusters_join_are_reached_otherwise_and_leave_without_loading_workloads(world, other):
+    loads = 0
+
+    @contextmanager
+    def loading():
+        nonlocal loads
+        loads += 1
+        yield
+
+    lists = {"user": "sluice", "verb": "list", "resource": "jobs"}
+    other.sandbox.faults.install({"rules": [{"match": lists, "do": "delay", "seconds": 0}]})
+
+    async def is_listed(times):
+        async def look():
+            return other.sandbox.faults.describe()["rules"][0]["matched"] >= times
+
+        await world.eventually(look)
+        await state(world, "Active")
+
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start(join=other.join, loading=loading)
+    await world.submit(job("here", cpu="1"))
+    await world.job("here", runs)
+    await world.apply(cluster())
+    await is_listed(1)
+    for name, cpu in (("there", "2"), ("waits", "2")):
+        await other.submit(job(name, cpu=cpu))
+        await world.record(name, "admitted" if name == "there" else "pending")
+    began = (await world.record("there", "admitted")).admitted_at
+    uid = other.user.get("namespaces", "", "kube-system")["metadata"]["uid"]
+    await world.apply(cluster(uid=uid))
+    await is_listed(2)
+    await other.submit(job("last", cpu="2"))
+    await world.record("last", "pending", reason="WaitingForQuota")  # what runs there holds its quota
+    assert (await world.record("there", "admitted")).admitted_at == began
+    await world.apply(cluster(uid=uid, state="Disabled"))
+    await state(world, "Disabled")
+    await other.user.delete("jobs", "team-a", "there", propagation="Background")
+    await world.apply(cluster(uid=uid))
+    await is_listed(3)
+    await other.job("waits", runs)
+    await other.user.delete("jobs", "team-a", "waits", propagation="Background")
+    await world.record("waits", "finished")
+    await other.job("last", runs)
+    await other.user.delete("jobs", "team-a", "last", propagation="Background")
+    await world.record("last", "finished")
+    await other.submit(job("left", cpu="4"))
+    await world.record("left", "pending")
+    assert loads == 1
+    await world.leading.queues.delete("Cluster", "b", author=Author("test"))
+    left = await world.record("left", "finished")
+    assert (left.outcome, left.message) == ("Dequeued", "Its cluster b has left: it is not managed any more.")
+    await world.submit(job("more", cpu="3", seconds=20))
+    await world.job("more", is_done)
+    await world.user.delete("jobs", "team-a", "here", propagation="Background")
+    await world.record("here", "finished")
+    await world.apply(cluster(uid=uid))
+    await other.job("left", runs)
+    assert loads == 1
+
+    await other.submit(job("again", cpu="9"))
+    await world.record("again", "pending")
+    await other.user.delete("jobs", "team-a", "left", propagation="Background")
+    await world.record("left", "finished")
+    await world.end()
+    await world.store.queues.delete("Cluster", "b", author=Author("test"))
+    await world.start(join=other.join)
+    assert (await world.record("again", "finished")).outcome == "Dequeued"
 
 
 async def test_object_with_the_uid_of_another_cluster_has_no_effect_there(joined, other):

@@ -631,6 +631,21 @@ async def test_nothing_is_started_in_a_cluster_that_is_back_before_the_former_co
     assert names(clusters.b) == {"own"}
 
 
+async def test_cluster_that_is_reached_otherwise_while_a_copy_is_created_has_one_copy(hub, clusters):
+    created = {"match": {"user": "sluice", "verb": "create", "resource": "jobs"}, "when": "after"}
+    clusters.b.sandbox.faults.install({"rules": [{**created, "do": "delay", "seconds": 600}]})
+    await hub.submit(dispatched("one", cpu="1"))
+    copy = await clusters.b.job("one", lambda _: True)
+    uid = clusters.b.user.get("namespaces", "", "kube-system")["metadata"]["uid"]
+    await hub.apply(cluster("b", uid=uid))
+    await hub.job("one", is_active)
+    clusters.b.sandbox.faults.remove()
+    await hub.user.delete("jobs", "team-a", "one")
+    await none_left(hub, clusters.b)
+    assert (await hub.record("one", "finished")).outcome == "Deleted"
+    assert copy["metadata"]["name"] == "one"
+
+
 async def test_former_status_keeps_no_job_waiting_after_a_restart(hub, clusters):
     await hub.submit(requiring("one", '{"required": {"clusters": ["b"]}}', cpu="2"))
     await clusters.b.job("one", runs)

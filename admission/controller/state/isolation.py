@@ -44,7 +44,7 @@ class Isolation:
         """`is_elsewhere`: whether a workload (uid) is known in another cluster; None: there is only one cluster."""
         self._kinds = kinds
         self._cluster = cluster
-        self._is_elsewhere = is_elsewhere
+        self.is_elsewhere = is_elsewhere
         self._refused: set[str] = set()
         """Uids that were reported because of that."""
         self._state = state
@@ -58,7 +58,7 @@ class Isolation:
 
         The object is left alone then: whatever it says would be taken for that workload.
         """
-        if self._is_elsewhere is None or not self._is_elsewhere(uid := obj["metadata"]["uid"], self._cluster):
+        if self.is_elsewhere is None or not self.is_elsewhere(uid := obj["metadata"]["uid"], self._cluster):
             return False
         if uid not in self._refused:
             self._refused.add(uid)

@@ -580,6 +580,20 @@ class Dispatching:
             log.warning("cannot delete the copy of %s in %s: %s", copy.seen.key, target.name, result)
             asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
 
+    def target_replaced(self, former: DispatchTarget) -> None:
+        """Expect no answers from a cluster any more: the connection to it is made anew, or it has left."""
+        for tracked in self._state.registry:
+            admission = tracked.record.admission
+            if admission is not None and admission.cluster == former.name:
+                self._under_way.discard(tracked.uid)
+                self._reported.pop(tracked.uid, None)
+                if tracked.seen is not None and tracked.seen.kind.watched_label:
+                    self._unsure.add(tracked.uid)
+                self._inbox.put(Recheck(tracked.uid))
+        for copy in former.copies:
+            self._purged.discard(copy.uid)
+            self._looked_for.discard(copy.uid)
+
     def target_changed(self, target: DispatchTarget, lost_timeout: float) -> None:
         """Look again at all that runs in a cluster, because it was lost, has come back, or is given up.
 
