@@ -28,6 +28,8 @@ ADMISSION: Final = "sluice.dev/origin-admission"
 """Annotation of a copy: the admission that it was made for, and its signature."""
 RUNS_IN: Final = "sluice.dev/runs-in"
 """Annotation of a gated object: the cluster in which its copy runs."""
+COPY: Final = "sluice.dev/copy"
+"""Annotation of an object whose copy has begun to run: the uid of that, signed."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _TTL: Final = "ttlSecondsAfterFinished"
 """Field that has a finished object deleted: a copy stays until its outcome is recorded, and ends with its object."""
@@ -64,7 +66,7 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
     annotations = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
-        if name not in (_LAST_APPLIED, SUBMITTED_BY, RUNS_IN)
+        if name not in (_LAST_APPLIED, SUBMITTED_BY, RUNS_IN, COPY)
     }
     namespace, name = metadata["namespace"], metadata["name"]
     watched = {kind.watched_label: "true"} if kind.watched_label else {}
@@ -157,6 +159,30 @@ def _signed(key: str, kind: tuple[str, str], namespace: str, name: str, origin: 
     """Return the value of the annotation `ADMISSION`. `kind`: API group and kind."""
     text = "\n".join((*kind, namespace, name, origin.uid, str(origin.attempt)))
     return f"{origin.attempt}.{hmac.digest(key.encode(), text.encode(), 'sha256').hex()}"
+
+
+def copy_note(kind: Kind, key: str, name: str, origin: Origin, uid: str) -> str:
+    """Return the value of the annotation `COPY`. `name`: namespace/name. `origin`, `uid`: of the copy."""
+    text = "\n".join(("copy", kind.group, kind.kind, name, origin.uid, str(origin.attempt), uid))
+    return f"{uid}.{hmac.digest(key.encode(), text.encode(), 'sha256').hex()}"
+
+
+def noted_copy(obj: Object) -> str:
+    """Return what an object says of its copy; empty: nothing. Others can write that, too."""
+    return str((obj["metadata"].get("annotations") or {}).get(COPY) or "")
+
+
+def took_its_place(note: str, kind: Kind, key: str, name: str, origin: Origin, uid: str) -> bool:
+    """Whether Sluice has noted another copy than the object of this uid, which has the signature of that.
+
+    The other arguments are those of `copy_note`.
+    """
+    noted = note.partition(".")[0]
+    return (
+        bool(noted)
+        and noted != uid
+        and hmac.compare_digest(note.encode(), copy_note(kind, key, name, origin, noted).encode())
+    )
 
 
 def origin_of(kind: Kind, obj: Object, key: str) -> Origin | None:
@@ -259,18 +285,19 @@ def watch_patch(kind: Kind, copy: Object) -> list[Object]:
     return [_same(copy), *additions(copy["metadata"], {"labels": {kind.watched_label: "true"}}, "/metadata")]
 
 
-def begin_patch(kind: Kind, obj: Object, cluster: str) -> list[Object]:
-    """Return the JSON patch of an object whose copy has begun to run in a cluster."""
+def begin_patch(kind: Kind, obj: Object, cluster: str, note: str) -> list[Object]:
+    """Return the JSON patch of an object whose copy has begun to run in a cluster. `note`: see `copy_note`."""
     if is_dispatched(kind, obj):
-        return kind.resume_patch(obj)
-    return [_same(obj), *annotated(obj, {RUNS_IN: cluster})]
+        return [*kind.resume_patch(obj), *annotated(obj, {COPY: note})]
+    return [_same(obj), *annotated(obj, {RUNS_IN: cluster, COPY: note})]
 
 
 def end_patch(kind: Kind, obj: Object) -> list[Object]:
     """Return the JSON patch of an object whose copy does not run any more: it is gated, and says so."""
     stop = kind.suspension.stop_patch(obj) if kind.suspension is not None and kind.gate(obj) else []
-    removal = {"op": "remove", "path": pointer("metadata", "annotations", RUNS_IN)}
-    return [_same(obj), *stop, *([removal] if runs_in(obj) else [])]
+    present = [name for name in (RUNS_IN, COPY) if name in (obj["metadata"].get("annotations") or {})]
+    removals = [{"op": "remove", "path": pointer("metadata", "annotations", name)} for name in present]
+    return [_same(obj), *stop, *removals]
 
 
 def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:

@@ -530,14 +530,19 @@ async def test_label_of_origin_that_others_write_means_nothing(hub, clusters):
     await hub.eventually(look)
 
 
-async def test_object_that_others_put_in_place_of_a_copy_is_not_taken_for_it(hub, clusters):
+@pytest.mark.parametrize("is_down", [False, True], ids=["", "while Sluice is down"])
+async def test_object_that_others_put_in_place_of_a_copy_is_not_taken_for_it(hub, clusters, is_down):
     await hub.submit(dispatched("one", cpu="2", seconds=900))
     copy = await clusters.b.job("one", runs)
     await hub.job("one", is_active)
     forged = job("one", queue=None, suspend=False)
     forged["metadata"] |= {key: copy["metadata"][key] for key in ("labels", "annotations")}
+    if is_down:
+        await hub.end()
     await clusters.b.user.delete("jobs", "team-a", "one", propagation="Background")
     await clusters.b.submit(forged)
+    if is_down:
+        await hub.start(join=clusters.join)
     await clusters.c.job("one", runs)
     assert (await hub.record("one", "admitted")).admission.cluster == "c"
     told = await hub.history("one")

@@ -27,7 +27,7 @@ from admission.kinds import all_kinds, scaling
 from admission.kinds.added_labels import ADDED_LABELS, added_labels
 from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY, SUBMITTER_GROUPS
 from admission.kinds.declared import WORKLOAD_UID
-from admission.kinds.dispatched import RUNS_IN, runs_in
+from admission.kinds.dispatched import COPY, RUNS_IN, runs_in
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy
 from admission.kinds.patches import pointer
@@ -55,7 +55,7 @@ _GATES: Final = (
 """Types of webhooks and policies, in the order of their deletion: a binding before its policy."""
 _ANNOTATIONS: Final = (
     SUBMITTED_BY, SUBMITTER_GROUPS, START_WITH_OWNER, SCALE_REQUEST, DISPATCH, ROLE, STARTED_WITH, ADDED_LABELS,
-    RUNS_IN,
+    RUNS_IN, COPY,
 )  # fmt: skip
 """Annotations that Sluice sets on objects of users."""
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"

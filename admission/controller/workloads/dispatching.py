@@ -33,14 +33,17 @@ from admission.kinds.dispatched import (
     Origin,
     attempt_of,
     begin_patch,
+    copy_note,
     copy_of,
     end_patch,
     fewer_patch,
     is_dispatched,
     is_stray,
+    noted_copy,
     observed,
     own_state,
     status_patch,
+    took_its_place,
     watch_patch,
     without_status,
 )
@@ -150,6 +153,8 @@ class Dispatching:
         """By uid, the copy that was seen unsuspended: others who suspend it again are left alone."""
         self._begun: dict[str, str] = {}
         """By uid, the copy for which the object was seen unsuspended."""
+        self._noted: dict[str, str] = {}
+        """By uid, what the object says of its copy."""
         self._not_shrunk: dict[str, int] = {}
         """By uid, the generation of the object to which its cluster has not let the copy shrink."""
         self.has_ended = False
@@ -172,6 +177,7 @@ class Dispatching:
     def observe(self, kind: Kind, obj: Object, seen: Observed) -> Observed:
         """Return the state of an object that is dispatched, with that of its copy."""
         tracked = self._state.registry.get(seen.uid)
+        self._noted[seen.uid] = noted_copy(obj)
         copy, certain = (None, True) if tracked is None else self._copy(tracked, kind)
         there = None if copy is None else copy.seen
         if tracked is not None and tracked.seen is None and tracked.record.admission is not None and kind.watched_label:
@@ -197,7 +203,12 @@ class Dispatching:
             return None, True
         copy = target.copies.get(tracked.uid)
         if copy is not None and _is_of(copy, tracked):
-            return copy, True
+            note, key = self._noted.get(tracked.uid, ""), target.copies.key
+            if not took_its_place(note, copy.kind, key, copy.seen.key, copy.origin, copy.uid):
+                return copy, True
+            log.warning("%s in %s was put in the place of a copy by others", copy.seen.key, target.name)
+            target.copies.remove(copy.uid)
+            copy = None
         is_sure = tracked.uid not in self._unsure and not self.is_busy(tracked.uid)
         return None, copy is None and is_sure and target.knows(kind)
 
@@ -295,7 +306,9 @@ class Dispatching:
             case CopyStep.STOPPED if target is not None:
                 self._fail(tracked, OUT_OF_SYNC, sentences.suspended_in_hub(target.name))
             case CopyStep.RESUME if target is not None:
-                begin = begin_patch(kind, obj, target.name)
+                assert copy is not None
+                note = copy_note(copy.kind, target.copies.key, copy.seen.key, copy.origin, copy.uid)
+                begin = begin_patch(kind, obj, target.name, note)
                 self._sender.send(Step.START, Write(reference(tracked.record.workload), begin))
             case CopyStep.SUSPEND:
                 self._end(tracked, kind, obj)
@@ -516,7 +529,7 @@ class Dispatching:
         tracked = self._state.registry.get(uid)
         if tracked is None:
             self._reported.pop(uid, None)
-            for known in (self._completed, self._begun, self._not_shrunk):
+            for known in (self._completed, self._begun, self._not_shrunk, self._noted):
                 known.pop(uid, None)
             return
         record = tracked.record
