@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Mode
-from admission.engine.lacks import Lack, lacks_of
+from admission.engine.lacks import Lack, lacks_of, needed_now
 from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import preemption_hint
 from admission.engine.protection import Guard, began_at
@@ -107,6 +107,8 @@ class Explanation:
     """Of a workload that holds quota, a sentence about a Drain of what it uses; empty: there is none."""
     lent: tuple[Lent, ...] = ()
     """Quota of its ClusterQueue that is missing, and that others borrow, up to a limit."""
+    elsewhere: tuple[str, ...] = ()
+    """Sentences about what is missing in clusters that it could be dispatched to, beside that of `lacks`."""
     passed_over: tuple[str, ...] = ()
     """Sentences about clusters that it could be dispatched to, and is not tried in now."""
     lowered: str = ""
@@ -181,6 +183,8 @@ def explain_waiting(
     lacking = lacks_of(queue, assignment, may_borrow=item.shape.terms.may_borrow)
     lacks = tuple(_with_usage(registry, queue, lack) for lack in lacking)
     holders, other_holders = _holders(registry, queue, item, lacks)
+    by_cluster = lacks_by_cluster(queue, item, ignore_undeclared)
+    others = [(cluster, each) for cluster, each in by_cluster if cluster and each and each != lacking]
     return replace(
         base,
         reason=reason,
@@ -192,7 +196,8 @@ def explain_waiting(
         holders=holders,
         other_holders=other_holders,
         placement=tuple(_placement(registry, queue, item, assignment)),
-        lent=tuple(islice(_lent(queue, lacks_by_cluster(queue, item, ignore_undeclared)), _NAMED)),
+        lent=tuple(islice(_lent(queue, by_cluster), _NAMED)),
+        elsewhere=tuple(sentences.needs_in(cluster, needed_now(each)) for cluster, each in others[:_NAMED]),
         passed_over=tuple(passed_over(registry, item, reason, ignore_undeclared=ignore_undeclared)),
     )
 

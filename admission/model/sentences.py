@@ -206,6 +206,11 @@ def lent(flavor: str, cluster: str, amount: str, cluster_queue: str, borrowers: 
     return f"{amount} ({flavor}) of the quota of ClusterQueue {cluster_queue}{where} are lent{whom}."
 
 
+def needs_in(cluster: str, needed: str) -> str:
+    """What is missing in a further cluster that a workload may be dispatched to: `1 CPU (in-c): 0 of 2 free`."""
+    return f"In cluster {cluster} it needs {needed}."
+
+
 def passed_over(cluster: str, why: str, *, has_room: bool = False) -> str:
     """Why a workload is not tried in a cluster."""
     return f"Cluster {cluster} has room, but {why}." if has_room else f"Not in cluster {cluster}: {why}."

@@ -154,6 +154,21 @@ def test_quota_that_others_borrow_is_named_with_them(world):
     assert world.engine.explain("wide").lent == ()  # it lacks nothing of its own
 
 
+def test_what_is_missing_is_said_of_each_cluster_that_it_may_be_dispatched_to(world):
+    for name in ("b", "c"):
+        world.tell(manifest("ResourceFlavor", f"in-{name}", {"clusters": [name]}))
+    flavors = [{"name": f"in-{name}", "resources": [{"name": "cpu", "nominalQuota": 2}]} for name in ("b", "c")]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    world.tell(manifest("ClusterQueue", "d", {"namespaceSelector": {}, "resourceGroups": groups}))
+    world.tell(manifest("LocalQueue", "d", {"clusterQueue": "d"}, namespace="ns"))
+    for name, cpu in (("first", 2), ("second", 2), ("w", 1)):
+        world.submit(replace(workload(name, "d", cpu), clusters=(("b",), ("c",))))
+        world.admitted()
+    explanation = world.engine.explain("w")
+    assert [lack.flavor for lack in explanation.lacks] == ["in-b"]
+    assert explanation.elsewhere == ("In cluster c it needs 1 CPU (in-c): 0 of 2 free.",)
+
+
 GROUPS = [
     {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10}]}]},
     {

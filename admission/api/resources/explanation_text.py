@@ -205,7 +205,7 @@ def _beside(
         yield sentences.ask_for_less(raises_for(found.lacks))
     if found is not None:
         yield from _placement(found)
-        if beside := [*map(str, found.lent), *(found.passed_over if has_numbers else ())]:
+        if beside := [*map(str, found.lent), *((*found.elsewhere, *found.passed_over) if has_numbers else ())]:
             yield " ".join(beside)
         if found.lowered:
             yield found.lowered
