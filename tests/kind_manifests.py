@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ Object = dict[str, Any]
 FOLDER = Path(__file__).parent / "kinds" / "manifests"
 MI, GI = 2**20, 2**30
 GPU = "nvidia.com/gpu"
+RESOURCES = ("cpu", "memory", GPU, "pods")
 
 GOLDEN = {
     "jobset": [
@@ -76,3 +78,11 @@ def document(name: str) -> Object:
     """Return the first document of a manifest, as a user submits it."""
     found: Object = next(yaml.load_all((FOLDER / f"{name}.yaml").read_text(), yaml.CSafeLoader))
     return found
+
+
+def total(name: str) -> dict[str, int]:
+    """Return the sum of the requests of a manifest's pods."""
+    amounts: Counter[str] = Counter()
+    for _, count, requests in GOLDEN[name]:
+        amounts.update({resource: count * amount for resource, amount in {**requests, "pods": 1}.items()})
+    return {resource: amounts[resource] for resource in RESOURCES}

@@ -1,8 +1,9 @@
-"""Manifests of all kinds in one cluster, each with its own quota, and `sluice serve` as a separate process."""
+"""Manifests of all kinds, and a cluster with all of them, each with its own quota, and with `sluice serve`."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import signal
 from collections import Counter
@@ -10,32 +11,177 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import aiohttp
+import jsonpatch
+import orjson
 import yaml
 from custom_kinds import TRAINING_RUN_FORM, definition, pod
 from grouped_kinds import GATE, lasting
-from job_examples import flavor, local_queue
+from job_examples import cluster_queue, flavor, local_queue
 from job_manifests import HIGH, JOBS, KATA, QUEUES, YUNIKORN
-from kind_manifests import FOLDER, GI, GOLDEN, GPU
-from test_way_of_each_kind import RESOURCES, node, queue_of, total, with_lasting_pods
-from test_way_of_gated_kinds import CASES as GATED
-from test_way_of_gated_kinds import is_native, native
-from trainer import Trainer, runtimes, trainjobs
+from kind_manifests import FOLDER, GI, GOLDEN, GPU, MI, RESOURCES, total
+from trainer import KAI, Trainer, runtimes, trainjobs
 
 from admission.cli.demo.live_pods import LivePods
 from admission.kinds import all_kinds, frameworks_known, parse_form
+from admission.kinds.paths import at
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.volcano import VolcanoController
 from admission.sandbox.operators import operator
 from tests.cli.serve_processes import AUTHORIZATION, free_port, serving
 from tests.cli.serve_processes import job as small_job
+from webhooks.review import Reviewer
 
-KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FORM)])
+KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FORM)], queue_labels=(KAI,))
+MCAD = "v1beta1"
+"""Version of AppWrappers whose items Sluice itself creates."""
 NAMES = ("test", "lq", *QUEUES)
 """The LocalQueues that the manifests name."""
 NOTHING = dict.fromkeys(RESOURCES, 0)
 ENDED = ("Succeeded", "Failed")
-# Manifests of CRDs of which another version is tested here.
-OLDER = ("mpijob-v1", "mcad-torchx-ddp")
+OLDER = "mpijob-v1"
+"""A manifest of a CRD of which another version is in the cluster."""
+
+
+@dataclass(frozen=True)
+class GatedCase:
+    """A manifest of gated pods, and the workloads that it becomes."""
+
+    kind: str
+    name: str
+    workloads: int
+    pod_sets: tuple[tuple[int, dict[str, int]], ...]
+    """Pod count and requests per pod of each pod set of a workload, computed by hand."""
+
+    @property
+    def pods(self):
+        return self.workloads * sum(count for count, _ in self.pod_sets)
+
+    def amounts(self):
+        found = dict.fromkeys(RESOURCES, 0) | {"pods": self.pods}
+        for count, requests in self.pod_sets:
+            for resource, amount in requests.items():
+                found[resource] += self.workloads * count * amount
+        return found
+
+
+ONE_CPU = {"cpu": 1000}
+SMALL = {"cpu": 500, "memory": 128 * MI}
+GATED = [
+    GatedCase("Pod v1", "pod", 1, ((1, {"cpu": 1000, "memory": 256 * MI}),)),
+    GatedCase("PodGroup of pods", "pod-group-kueue", 1, ((1, {"cpu": 2000}), (1, {"cpu": 1000}))),
+    GatedCase("Deployment v1", "deployment", 3, ((1, SMALL),)),
+    GatedCase("StatefulSet v1", "statefulset", 1, ((3, SMALL),)),
+    GatedCase(
+        "LeaderWorkerSet v1",
+        "leaderworkerset",
+        2,
+        ((1, {"cpu": 1000, "memory": GI}), (3, {"cpu": 2000, "memory": 4 * GI, GPU: 1})),
+    ),
+    GatedCase("Workload of Kubernetes 1.35", "native-1.35-v1alpha1", 1, ((2, ONE_CPU),)),
+    GatedCase("PodGroup of Kubernetes 1.36", "native-1.36-v1alpha2", 1, ((2, ONE_CPU),)),
+    GatedCase("CompositePodGroup of Kubernetes 1.37", "native-1.37-v1beta1", 1, ((1, ONE_CPU), (4, ONE_CPU))),
+    GatedCase(
+        "Job v1alpha1 of Volcano", "volcano-torchx-ddp", 1, ((2, {"cpu": 15900, "memory": 64512 * 10**6, GPU: 4}),)
+    ),
+]
+
+
+def native(name):
+    """Return the objects of a manifest of Kubernetes' own gangs that give the numbers of pods, and its pods.
+
+    The manifest has one pod for all pods of a gang. That of 1.37 has none: its PodGroups' pods are as in 1.36.
+    """
+    found = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+    sizes = [obj for obj in found if _size_kind(obj)]
+    if name == "native-1.37-v1beta1":
+        _, (like, *_) = native("native-1.36-v1alpha2")
+        gangs = {
+            obj["metadata"]["name"]: obj["spec"]["schedulingPolicy"]["gang"]["minCount"]
+            for obj in sizes
+            if obj["kind"] == "PodGroup"
+        }
+        pods = [
+            {**like, "metadata": {**like["metadata"], "name": f"{gang}-{number}"},
+             "spec": {**like["spec"], "schedulingGroup": {"podGroupName": gang}}}
+            for gang, count in gangs.items()
+            for number in range(count)
+        ]  # fmt: skip
+        return sizes, pods
+    (like,) = (obj for obj in found if obj["kind"] == "Pod")
+    name = like["metadata"]["name"].removesuffix("-0")
+    return sizes, [{**like, "metadata": {**like["metadata"], "name": f"{name}-{number}"}} for number in range(2)]
+
+
+def _size_kind(obj):
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind = KINDS.sizes.get((group, obj["kind"]))
+    return kind if kind is not None and version in kind.versions else None
+
+
+def is_native(name):
+    """Whether it is a manifest of Kubernetes' own gangs."""
+    return name.startswith("native")
+
+
+def queue_of(amounts):
+    """A ClusterQueue with exactly this quota."""
+    quotas = {key: f"{amounts[key]}m" if key == "cpu" else amounts[key] for key in RESOURCES}
+    return cluster_queue(quotas={"default": quotas})
+
+
+def node(number):
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti", GPU: "16"}
+    return {
+        "metadata": {
+            "name": f"large-{number}",
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"type": "kwok", "kubernetes.io/hostname": f"large-{number}"},
+        },
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def through_the_webhook(obj, kind):
+    """Return an object as the webhook's patch changes it."""
+    review = {
+        "request": {
+            "uid": "r",
+            "resource": {"group": kind.group, "version": kind.versions[0], "resource": kind.plural},
+            "operation": "CREATE",
+            "namespace": "team-a",
+            "userInfo": {"username": "alice"},
+            "object": obj,
+        }
+    }
+    response = Reviewer(KINDS, own_usernames=["sluice"]).review(review)["response"]
+    assert response["allowed"], response
+    return jsonpatch.apply_patch(obj, orjson.loads(base64.b64decode(response["patch"])))
+
+
+def with_lasting_pods(kind, obj):
+    """Change the object so that its pods run until they are stopped, and return it."""
+    for place in kind.places(obj):
+        target = at(obj, place.target) if place.flat and place.target[0] == "spec" and at(obj, place.target) else None
+        template = place.template if place.flat or not place.target else at(obj, place.target) or {}
+        metadata = target if target is not None else template.setdefault("metadata", {})
+        metadata = metadata.setdefault(place.metadata, {}) if place.metadata else metadata
+        metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
+    return obj
+
+
+def wrapped_in(obj):
+    """Return the names in `integrations` of the custom kinds that an AppWrapper has as components."""
+    templates = [each["template"] for each in obj["spec"].get("components", ())]
+    names = [f"{each['apiVersion'].rpartition('/')[0]}/{each['kind'].lower()}" for each in templates]
+    return [name for name in names if name in frameworks_known() and name != "batch/job"]
+
+
+def held_by(record):
+    """Return the quota that a workload holds, by resource."""
+    held = Counter()
+    for each in record.admission.pod_sets:
+        held.update({"pods": 0, **each.usage})
+    return {resource: held[resource] for resource in RESOURCES}
 
 
 @dataclass
@@ -134,9 +280,9 @@ def as_one_wave(obj):
 
 
 def cases():
-    found = [declared(name) for name in GOLDEN if name not in OLDER]
+    found = [declared(name) for name in GOLDEN if name != OLDER]
     jobs = [Case(each.namespace, [as_one_wave(each.job())], each.amounts(), each.pods) for each in JOBS]
-    return [*found, *(gated(each) for each in GATED if not each.off), train_job(), own_kind(), batch_job(), *jobs]
+    return [*found, *map(gated, GATED), train_job(), own_kind(), batch_job(), *jobs]
 
 
 def urgent(case):
@@ -348,6 +494,15 @@ class EveryKind:
         await self.world.eventually(look)
         await self.wait_until_ready()
         await self.wait_for_state("admitted")
+
+    async def wait_until_told(self, words):
+        """Wait until all that waits for quota says so in these words."""
+
+        async def look():
+            found = [each for all_ in (await self.records()).values() for each in all_ if not each.admission]
+            return found and all(each.reason == "WaitingForQuota" and words in each.message for each in found)
+
+        await self.world.eventually(look)
 
     async def end_all(self):
         """Let the pods of each case succeed, or delete its objects if their kind never finishes."""

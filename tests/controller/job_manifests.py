@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from kind_manifests import FOLDER, GI, GPU, MI
+from kind_manifests import FOLDER, GI, GPU, MI, RESOURCES
 from queue_objects import priority_class
-from test_way_of_each_kind import RESOURCES
 
 Object = dict[str, Any]
 

@@ -26,8 +26,8 @@ from device_examples import (
     resource_slice,
     template,
 )
+from every_kind import node
 from job_examples import flavor, job, local_queue, runs
-from test_way_of_each_kind import node
 
 from admission.cli.configuration.settings import load_settings
 from admission.controller.state.policy import ControllerPolicy

@@ -7,11 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 import yaml
 from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
-from grouped_kinds import pods_until
-from job_examples import flavor, local_queue
-from kind_manifests import FOLDER, GOLDEN, document
-from other_clusters import cluster, other_cluster, state
-from test_way_of_each_kind import (
+from every_kind import (
     KINDS,
     MCAD,
     RESOURCES,
@@ -22,6 +18,10 @@ from test_way_of_each_kind import (
     with_lasting_pods,
     wrapped_in,
 )
+from grouped_kinds import pods_until
+from job_examples import flavor, local_queue
+from kind_manifests import FOLDER, GOLDEN, document
+from other_clusters import cluster, other_cluster, state
 from trainer import FRAMEWORKS as TRAINER_FRAMEWORKS
 from trainer import KINDS as TRAINER_KINDS
 from trainer import TRAIN_JOB, trainer

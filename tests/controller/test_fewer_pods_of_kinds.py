@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
+from every_kind import RESOURCES, held_by, node, queue_of, with_lasting_pods
 from grouped_kinds import pods_until
 from job_examples import cluster_queue, flavor, job, local_queue
 from kind_manifests import document
 from pod_examples import gated
 from test_way_of_a_ray_cluster import ray_cluster
-from test_way_of_each_kind import RESOURCES, held_by, node, queue_of, with_lasting_pods
 from test_ways_past_the_queue import observed
 
 from admission.apimachinery.patches import json_patch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from custom_kinds import pods_of, until
+from every_kind import node, queue_of
 from job_examples import flavor, job, local_queue, runs
 from test_way_of_a_trainjob import AMOUNTS, NAME, SELECTOR, started, submitted, template_of, until_running
-from test_way_of_each_kind import node, queue_of
 from test_ways_past_the_queue import observed
 from trainer import FIELDS, KINDS, trainer
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 from custom_kinds import restored_spec
-from every_kind import plural_of
+from every_kind import node, plural_of
 from grouped_kinds import GATE
 from job_examples import flavor, job, local_queue, runs
 from job_manifests import HIGH, KATA
 from ports import free_port
-from test_way_of_each_kind import node
 from trainer import runtimes
 
 from admission.cli.demo.live_pods import requests_of

@@ -161,28 +161,6 @@ async def test_child_job_that_was_edited_while_sluice_was_down_gets_back_the_pod
 
 
 @pytest.mark.costly
-async def test_evicted_jobset_holds_quota_across_restart_until_its_pods_have_ended(sluice):
-    async with served(sluice.sandbox, JOBSETS):
-        stubborn = jobset("a")
-        for replicated in stubborn["spec"]["replicatedJobs"]:
-            metadata = replicated["template"]["spec"]["template"].setdefault("metadata", {})
-            metadata.setdefault("annotations", {})["sandbox.sluice.dev/stop-seconds"] = "never"
-        await sluice.user.create("jobsets", "team-a", stubborn)
-        running = await until(sluice.user, "jobsets", "a", is_ready)
-        await sluice.order("a", held=True)
-        await sluice.record("a", "evicting")
-        await sluice.end()
-        await sluice.start(kinds=KINDS)
-        await sluice.submit(job("next", cpu="2"))
-        await sluice.record("next", "pending", reason="WaitingForQuota")
-        assert (await sluice.record("a", "evicting")).admission is not None
-        for pod in pods_of(sluice.user, running):
-            await sluice.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
-        await sluice.job("next", runs)
-        assert (await sluice.record("a", "pending", reason="OnHold")).admission is None
-
-
-@pytest.mark.costly
 async def test_jobsets_stay_unchanged_while_their_integration_is_disabled(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))

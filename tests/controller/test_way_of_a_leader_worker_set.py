@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from grouped_kinds import GATE, KINDS, grouped_served, lasting, manifest, pods_until, running
+from grouped_kinds import GATE, GROUPED, KINDS, grouped_served, lasting, manifest, pods_until, running
 from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import gated
 
+from admission.kinds import all_kinds
 from admission.sandbox.apiserver.errors import ApiError
 
 SETS = "leaderworkersets"
@@ -115,3 +116,14 @@ async def test_leader_worker_set_without_queue_label_is_not_gated(cluster):
     assert "labels" not in stored["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]
     found = await pods_until(cluster.user, "team-a", running(4))
     assert all(GATE not in each["spec"].get("schedulingGates", ()) for each in found.values())
+
+
+@pytest.mark.costly
+async def test_sets_are_queued_where_stateful_sets_are_not(world, tmp_path):
+    kinds = all_kinds(frameworks=("batch/job", "pod", *GROUPED))
+    await world.apply(flavor(), cluster_queue(), local_queue("user-queue"))
+    async with grouped_served(world.sandbox), gated(world.sandbox.local("admin"), kinds, tmp_path / "certificates"):
+        await world.start(kinds=kinds)
+        await submit(world, workers(replicas=3))
+        await pods_until(world.user, "team-a", running(8, 4))
+        await holds(world, 4000)

@@ -208,36 +208,6 @@ async def test_deleted_pending_and_running_pods_are_finished_without_quota(clust
     assert await usage(cluster) == {}
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("state", ["pending", "admitted", "running", "evicting"])
-async def test_pod_continues_after_restart_in_each_state(cluster, state):
-    if state == "pending":
-        await cluster.apply(cluster_queue(stopPolicy="Hold"))
-    elif state == "admitted":
-        await cluster.cut_off()
-    stubborn = pod("p", cpu="3", terminationGracePeriodSeconds=400)
-    stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
-    await cluster.user.create("pods", "team-a", stubborn)
-    await cluster.record("p", "pending" if state == "pending" else "admitted")
-    if state in ("running", "evicting"):
-        await seen(cluster, "p", runs)
-    if state == "evicting":
-        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
-        await cluster.record("p", "evicting")
-    await cluster.end()
-    if state == "pending":
-        await cluster.apply(cluster_queue())
-    if state == "admitted":
-        await cluster.reconnect()
-    await cluster.start(kinds=KINDS)
-    if state == "evicting":
-        assert (await cluster.record("p", "finished")).outcome == "Evicted"
-        assert await usage(cluster) == {}
-    else:
-        await seen(cluster, "p", runs)
-        assert await usage(cluster) == {"p": 3000}
-
-
 async def test_pod_whose_start_is_watched_before_the_patch_response_stays_admitted(cluster):
     match = {"user": "sluice", "verb": "patch", "resource": "pods"}
     cluster.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "when": "after", "seconds": 600}]})

@@ -227,33 +227,6 @@ async def test_pods_that_ended_before_the_last_start_cause_no_requeue(cluster):
     assert reasons == ["Admitted"]
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("state", ["pending", "running", "evicting"])
-async def test_pod_group_continues_after_restart_in_each_state(cluster, state):
-    if state == "pending":
-        await cluster.apply(cluster_queue(stopPolicy="Hold"))
-    manifests = [member(f"g-{number}", terminationGracePeriodSeconds=400) for number in range(3)]
-    for each in manifests:
-        each["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
-    await create(cluster, *manifests)
-    await (cluster.record("g", "pending") if state == "pending" else pods_until(cluster, run("g-0", "g-1", "g-2")))
-    before = (await cluster.record("g", "pending" if state == "pending" else "admitted")).workload.uid
-    if state == "evicting":
-        await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
-        await cluster.record("g", "evicting")
-    await cluster.end()
-    if state == "pending":
-        await cluster.apply(cluster_queue())
-    await cluster.start(kinds=KINDS)
-    if state == "evicting":
-        over = await cluster.record("g", "finished")
-        assert (over.outcome, over.workload.uid) == ("Evicted", before)
-    else:
-        await pods_until(cluster, run("g-0", "g-1", "g-2"))
-        assert (await cluster.record("g", "admitted")).workload.uid == before
-        assert await held(cluster) == 3000
-
-
 async def test_failed_pod_is_replaced_under_the_same_admission(cluster):
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
     await pods_until(cluster, run("g-0", "g-1", "g-2"))

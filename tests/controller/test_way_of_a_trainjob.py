@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 import pytest
 import yaml
 from custom_kinds import definition, pods_of, until
+from every_kind import held_by, node, queue_of, through_the_webhook
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
-from test_way_of_each_kind import end_and_delete, held_by, node, queue_of, through_the_webhook
 from topology_examples import HOSTNAME, queues_by, racks
 from trainer import FIELDS, KAI, KINDS, TRAIN_JOB, trainer, trainjobs
 
@@ -43,6 +43,17 @@ async def submitted(world, **labels):
     template["metadata"] = {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}
     await world.user.create("trainingruntimes", "team-a", runtime)
     return await world.user.create("trainjobs", "team-a", through_the_webhook(copy.deepcopy(MANIFEST), TRAIN_JOB))
+
+
+async def end_and_delete(world, name, jobset, cpu):
+    """Let its pods succeed, delete it, and start a Job with its quota."""
+    for each in pods_of(world.user, jobset):
+        ended = {"status": {"phase": "Succeeded"}}
+        await world.user.patch("pods", "team-a", each["metadata"]["name"], ended, subresource="status")
+    assert (await world.record(name, "finished")).outcome == "Succeeded"
+    await world.user.delete("trainjobs", "team-a", name, propagation="Background")
+    await world.submit(job("after", queue="user-queue", cpu=cpu))
+    await world.job("after", runs)
 
 
 def started(obj):
@@ -105,7 +116,7 @@ async def test_lifecycle_of_a_trainjob(sluice, release):
         jobset = await until_running(sluice, release, created)
         assert [reason for reason, _ in await sluice.history(NAME)].count("Admitted") == 2
 
-        await end_and_delete(sluice, "trainjobs", NAME, jobset, cpu="16")
+        await end_and_delete(sluice, NAME, jobset, cpu="16")
 
 
 async def until_running_for_kai(world):
@@ -158,7 +169,7 @@ async def test_lifecycle_of_trainjob_for_kai_keeps_the_fields_of_kai(sluice):
         assert stopped["metadata"]["labels"] == created["metadata"]["labels"] == QUEUE_OF_KAI
         await sluice.order(name, held=False)
         jobset = await until_running_for_kai(sluice)
-        await end_and_delete(sluice, "trainjobs", name, jobset, cpu="8")
+        await end_and_delete(sluice, name, jobset, cpu="8")
 
 
 @pytest.fixture
@@ -292,33 +303,6 @@ async def test_pending_trainjob_unsuspended_by_user_is_suspended_again(sluice):
         await until(sluice.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
         # The JobSet must be suspended, too.
         await made(sluice, lambda each: each["spec"]["suspend"])
-
-
-@pytest.mark.costly
-async def test_trainjob_continues_after_restarts_while_pending_starting_and_running(sluice):
-    async def restart():
-        await sluice.end()
-        await sluice.start(kinds=KINDS)
-
-    async with trainer(sluice.sandbox, "2.2"):
-        await sluice.start(kinds=KINDS)
-        await sluice.submit(job("before", queue="user-queue", cpu="16"))
-        await sluice.job("before", runs)
-        created = await submitted(sluice)
-        await sluice.record(NAME, "pending", reason="WaitingForQuota")
-        await restart()  # while pending
-        await sluice.record(NAME, "pending", reason="WaitingForQuota")
-        await sluice.user.delete("jobs", "team-a", "before", propagation="Background")
-        await sluice.record(NAME, "admitted")
-        await restart()  # while starting, possibly after the first of two requests
-        jobset = await until_running(sluice, "2.2", created)
-        await restart()  # while running
-        assert held_by(await sluice.record(NAME, "admitted")) == AMOUNTS
-        assert len(pods_of(sluice.user, jobset)) == 4
-        await sluice.order(NAME, held=True)
-        await sluice.record(NAME, "pending", reason="OnHold")
-        assert sluice.user.get("trainjobs", "team-a", NAME)["spec"] == created["spec"]
-        assert sluice.controller.writer.outcomes.keys() <= {"ok"}
 
 
 @pytest.mark.parametrize("release", FIELDS)

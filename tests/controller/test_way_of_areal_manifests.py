@@ -8,12 +8,12 @@ from dataclasses import replace
 import orjson
 import pytest
 import yaml
+from every_kind import held_by, node, queue_of
 from grouped_kinds import GATE, pods_until
 from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU
 from pod_examples import gated
 from test_way_of_an_experiment import KINDS, RULE
-from test_way_of_each_kind import held_by, node, queue_of
 
 NAME = "gsm8k.t0"
 WORKER = {"cpu": 8000, "memory": 64 * GI, GPU: 4}
