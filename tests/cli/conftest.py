@@ -10,6 +10,7 @@ from aiohttp import web
 from command_runner import TOKEN, Sluice
 
 from admission.api.application import create_app, listening
+from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store
 
 
@@ -47,3 +48,11 @@ def config(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """A cluster without nodes, and the kubeconfig of `sluice serve` in the folder of the test."""
+    async with Sandbox(speed=60) as opened:
+        opened.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        yield opened

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ports import free_port
-from serve_processes import Replica, serving
+from serve_processes import Replica, gate_flags, serving
 
 from admission.sandbox.sandbox import Sandbox
 from tests.queue_objects import cluster_queue, create_objects, flavor, local_queue
@@ -38,18 +37,12 @@ async def queued_in(
     sandbox: Sandbox, folder: Path, database_url: str, integrations: Mapping[str, Any]
 ) -> AsyncIterator[Replica]:
     """Run `sluice serve` as leader in the block, with a queue on Hold, and write a user's kubeconfig into `folder`."""
-    port = free_port()
     (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": dict(integrations)}))
     await sandbox.local("admin").create("nodes", "", NODE)
     sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
     (folder / "user.kubeconfig").write_text(yaml.safe_dump(sandbox.kubeconfig()))
     await create_objects(database_url, flavor(), QUEUE, local_queue("test"))
-    flags = (
-        f"--config={folder / 'sluice.yaml'}",
-        f"--webhook-url=https://127.0.0.1:{port}",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={folder / 'certificates'}",
-    )
+    flags = (f"--config={folder / 'sluice.yaml'}", *gate_flags(folder))
     async with serving(folder, database_url, *flags) as replica:
         await replica.until("leading")
         yield replica

@@ -106,6 +106,16 @@ async def leader_and_follower(one: Replica, other: Replica) -> tuple[Replica, Re
     return (one, other) if leads[done.pop()] is one else (other, one)
 
 
+def gate_flags(folder: Path, port: int = 0) -> tuple[str, ...]:
+    """Flags of `serve` for its gate, with certificates in a directory of `folder`. `port`: a free one unless given."""
+    address = f"127.0.0.1:{port or free_port()}"
+    return (
+        f"--webhook-url=https://{address}",
+        f"--webhook-address={address}",
+        f"--certificate-directory={folder / 'certificates'}",
+    )
+
+
 @asynccontextmanager
 async def serving(
     folder: Path,

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from command_runner import TOKEN, Sluice
-from displayed_objects import QUEUES, create_queues, create_workloads
+from displayed_objects import create_queues, create_workloads
 
 from admission.model.workload import PodSet, Workload
 from admission.store.records import Changes, State, WorkloadRecord
+from tests.queue_objects import cluster_queue, flavor, text_of
 
 NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
 
@@ -140,7 +141,7 @@ async def test_unknown_workload_is_reported_with_what_to_check(sluice):
 async def test_usage_of_a_removed_flavor_is_shown_by_top_and_describe(sluice, store, clock):
     await create_queues(store, clock)
     await create_workloads(store)
-    other = QUEUES.replace("name: default", "name: other")
+    other = text_of(flavor("other"), cluster_queue("team-a", flavor="other", cohortName="research"))
     assert (await sluice("apply", "-f", "-", stdin=other)).exit_code == 0
     rows = [line.split() for line in (await sluice("top", "queues")).stdout.splitlines()]
     removed, added = ["default", "cpu", "2", "0", "2", "<none>"], ["other", "cpu", "0", "4", "0", "0%"]
@@ -149,16 +150,19 @@ async def test_usage_of_a_removed_flavor_is_shown_by_top_and_describe(sluice, st
     assert [line.split() for line in described.splitlines() if " cpu " in line] == [removed, added]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("line", ["get cohorts", "--help", "--version", "version", "get --help", "import kueue -h"])
+LINES = ("get cohorts", "--help", "--version", "version", "get --help", "import kueue -h")
+
+
+@pytest.mark.parametrize("line", ["", *(pytest.param(line, marks=pytest.mark.long) for line in LINES)])
 async def test_output_to_a_full_disk_is_reported_in_one_sentence(sluice, line):
     await sluice("create", "cohort", "everyone")
+    completes = {} if line else {"_SLUICE_COMPLETE": "bash_source"}  # without a command: a shell asks for its script
     command = [str(Path(sys.executable).with_name("sluice")), *line.split()]
     with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
         done = await asyncio.to_thread(
             subprocess.run,
             command,
-            env=os.environ | sluice.environment | {"SLUICE_TOKEN": TOKEN},
+            env=os.environ | sluice.environment | {"SLUICE_TOKEN": TOKEN} | completes,
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -166,18 +170,3 @@ async def test_output_to_a_full_disk_is_reported_in_one_sentence(sluice, line):
         )
     assert done.returncode == 1
     assert done.stderr == "error: the output cannot be written: No space left on device\n"
-
-
-async def test_completion_script_to_a_full_disk_is_reported_in_one_sentence():
-    command = [str(Path(sys.executable).with_name("sluice"))]
-    with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
-        done = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            env=os.environ | {"_SLUICE_COMPLETE": "bash_source"},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (1, "error: the output cannot be written: No space left on device\n")

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from ports import free_port
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from serve_processes import NODE, QUEUES, all_complete, job, serving
+from serve_processes import NODE, QUEUES, all_complete, gate_flags, job, serving
 
 from admission.cluster.client import Client
 from admission.model.manifests import parse_documents
@@ -183,9 +182,7 @@ async def test_metrics_require_rbac_and_count_admitted_and_finished_jobs(tmp_pat
             await admin.create(plural, "", granted)
         for name in ("prometheus", "nobody"):
             await admin.create("serviceaccounts", "default", {"metadata": {"name": name}})
-        port = free_port()
-        gate = [f"--webhook-url=https://127.0.0.1:{port}", f"--webhook-address=127.0.0.1:{port}"]
-        async with serving(tmp_path, url, *gate, f"--certificate-directory={tmp_path / 'certificates'}") as replica:
+        async with serving(tmp_path, url, *gate_flags(tmp_path)) as replica:
             await replica.until_ready()
             async with Store.open(url) as store:
                 for document in parse_documents(f"{QUEUES}---{RACKS}", source="queues"):

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from gate_callers import Caller, standalone_gate
 from ports import free_port
-from serve_processes import QUEUES, Replica, job, serving, sluice
+from serve_processes import QUEUES, Replica, gate_flags, job, serving, sluice
 
 from admission.cli.serve import gate_process
 from admission.cli.serve.gate_process import supervised
@@ -40,11 +40,7 @@ async def gated(
     folder: Path, *more: str, database: str = "", files: int | None = None
 ) -> AsyncIterator[tuple[Replica, Caller]]:
     port = free_port()
-    webhook = (
-        f"--webhook-url=https://127.0.0.1:{port}",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={folder / 'certificates'}",
-    )
+    webhook = gate_flags(folder, port)
     database = database or f"sqlite:///{folder / 'sluice.db'}"
     # The gate is not forked, but started as for users: the tests stop, kill and inspect its process.
     async with serving(folder, database, *webhook, *more, files=files, forks=False) as replica:

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from ports import free_port
-from serve_processes import Object, job, serving, sluice, until_job
+from serve_processes import Object, gate_flags, job, serving, sluice, until_job
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
@@ -29,12 +28,7 @@ async def test_jobs_created_with_the_gate_off_are_suspended_when_serve_returns(s
         await process.communicate()
         assert process.returncode == 0
 
-    port = free_port()
-    flags = (
-        f"--webhook-url=https://127.0.0.1:{port}",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
-    )
+    flags = gate_flags(tmp_path)
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with serving(tmp_path, url, *flags) as replica:
         await replica.until_ready()

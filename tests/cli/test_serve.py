@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ports import free_port
-from serve_processes import NODE, QUEUES, TOKEN, all_complete, all_finished, job, serving, sluice
+from serve_processes import NODE, QUEUES, TOKEN, all_complete, all_finished, gate_flags, job, serving, sluice
 
 from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store
@@ -60,12 +60,8 @@ def on_file(folder: Path) -> str:
 @pytest.mark.costly
 async def test_jobs_complete_although_serve_is_killed_and_restarted(sandbox, tmp_path):
     """With webhooks over TLS; `serve` is killed while the Jobs run."""
-    port, webhook_port = free_port(), free_port()
-    webhooks = (
-        f"--webhook-url=https://127.0.0.1:{webhook_port}",
-        f"--webhook-address=127.0.0.1:{webhook_port}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
-    )
+    port = free_port()
+    webhooks = gate_flags(tmp_path)
     (tmp_path / "queues.yaml").write_text(QUEUES)
     server = {"SLUICE_SERVER": f"http://127.0.0.1:{port}"}
     alice = sandbox.local("alice")

@@ -6,13 +6,12 @@ import asyncio
 import copy
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from custom_kinds import JOBSET, KINDS, Object, definition, jobset, until
-from serve_processes import NODE, QUEUES, Replica, free_port, serving
+from serve_processes import NODE, QUEUES, Replica, gate_flags, serving
 
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
@@ -26,28 +25,19 @@ managedJobsNamespaceSelector: {matchLabels: {team: a}}
 
 
 @pytest.fixture
-async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    (tmp_path / "sluice.yaml").write_text(CONFIGURATION)
-    async with Sandbox(speed=60) as sandbox:
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        admin = sandbox.local("admin")
-        await admin.create("nodes", "", NODE)
-        await admin.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"team": "a"}}})
-        await admin.create("customresourcedefinitions", "", definition(KINDS.get(*JOBSET)))
-        yield sandbox
-
-
-@pytest.fixture
 async def serve(sandbox: Sandbox, tmp_path: Path) -> Any:
     """Function that starts `sluice serve` with its webhook and the LocalQueue `default`."""
+    (tmp_path / "sluice.yaml").write_text(CONFIGURATION)
+    admin = sandbox.local("admin")
+    await admin.create("nodes", "", NODE)
+    await admin.create("namespaces", "", {"metadata": {"name": "team-a", "labels": {"team": "a"}}})
+    await admin.create("customresourcedefinitions", "", definition(KINDS.get(*JOBSET)))
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
     text = QUEUES.replace("name: lq, namespace: default", "name: default, namespace: team-a")
     await create_objects(url, text)
-    port = free_port()
-    webhook = (f"--webhook-url=https://127.0.0.1:{port}", f"--webhook-address=127.0.0.1:{port}")
-    files = (f"--config={tmp_path / 'sluice.yaml'}", f"--certificate-directory={tmp_path / 'certificates'}")
-    return lambda: serving(tmp_path, url, *webhook, *files)
+    flags = (f"--config={tmp_path / 'sluice.yaml'}", *gate_flags(tmp_path))
+    return lambda: serving(tmp_path, url, *flags)
 
 
 def child_of(owner: Object, name: str, **spec: Any) -> Object:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from custom_kinds import JOBSET, KINDS, definition, jobset, until
-from serve_processes import NODE, QUEUES, Object, Replica, all_complete, free_port, job, serving
+from serve_processes import NODE, QUEUES, Object, Replica, all_complete, gate_flags, job, serving
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.sandbox import Sandbox
@@ -53,12 +53,7 @@ async def queues(sandbox: Sandbox, tmp_path: Path, database_url: str) -> None:
 
 @pytest.fixture
 def flags(tmp_path: Path) -> tuple[str, ...]:
-    port = free_port()
-    return (
-        f"--webhook-url=https://127.0.0.1:{port}",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
-    )
+    return gate_flags(tmp_path)
 
 
 async def in_force(

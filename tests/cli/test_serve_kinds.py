@@ -10,8 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from custom_kinds import pod, pods_of, served, until
-from ports import free_port
-from serve_processes import QUEUES, sandbox_with_rights, serving
+from serve_processes import QUEUES, gate_flags, sandbox_with_rights, serving
 
 from admission.cli.commands.kinds import kinds
 from admission.kinds import all_kinds, parse_form
@@ -60,13 +59,7 @@ async def test_configured_kind_is_gated_started_kept_at_its_size_and_finished(
     sandbox: Sandbox, database_url: str, tmp_path: Path
 ):
     """The webhook gates it and records its user; it starts, keeps its size, and its quota passes to the next one."""
-    webhook = free_port()
-    flags = (
-        f"--config={tmp_path / 'sluice.yaml'}",
-        f"--webhook-url=https://127.0.0.1:{webhook}",
-        f"--webhook-address=127.0.0.1:{webhook}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
-    )
+    flags = (f"--config={tmp_path / 'sluice.yaml'}", *gate_flags(tmp_path))
     await create_objects(database_url, QUEUES)
     alice, admin = sandbox.local("alice"), sandbox.local("admin")
     async with served(sandbox, KIND), serving(tmp_path, database_url, *flags) as replica:

@@ -9,22 +9,12 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from serve_processes import serving, sluice
 
-from admission.sandbox.sandbox import Sandbox
 from admission.serving.logs import log_to_stderr
-
-
-@pytest.fixture
-async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    async with Sandbox(speed=60) as sandbox:
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        yield sandbox
 
 
 def lines_of(log: bytes) -> list[dict[str, Any]]:

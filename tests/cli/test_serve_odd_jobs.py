@@ -6,8 +6,6 @@ import asyncio
 import copy
 import json
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,13 +137,6 @@ def odd_job(name: str) -> Object:
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    async with Sandbox(speed=60) as sandbox:
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        yield sandbox
 
 
 async def _prepare(sandbox: Sandbox, url: str) -> None:

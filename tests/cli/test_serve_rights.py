@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
-from serve_processes import job, sandbox_with_rights, serving
+from serve_processes import gate_flags, job, sandbox_with_rights, serving
 
 from admission.sandbox.sandbox import Sandbox
 
@@ -33,13 +32,10 @@ async def test_published_rbac_is_enough_for_either_gate_and_managed_namespaces(
     sandbox: Sandbox, database_url: str, tmp_path: Path
 ):
     """Each gate is registered and removes the other; a Job created before any gate is queued."""
-    webhook = free_port()
     (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [batch/job]}\n")
     flags = (
         f"--config={tmp_path / 'sluice.yaml'}",
-        f"--webhook-url=https://127.0.0.1:{webhook}",
-        f"--webhook-address=127.0.0.1:{webhook}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
+        *gate_flags(tmp_path),
         "--manage-jobs-without-queue-name",
     )
     admin = sandbox.local("admin")

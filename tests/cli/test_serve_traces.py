@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from serve_processes import AUTHORIZATION, NODE, QUEUES, all_complete, free_port, job, serving
+from serve_processes import AUTHORIZATION, NODE, QUEUES, all_complete, free_port, gate_flags, job, serving
 
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.tracing import Tracing
@@ -75,13 +75,7 @@ async def test_job_is_one_trace_and_exemplars_reference_it(tmp_path: Path) -> No
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(database_url)
     await create_objects(database_url, QUEUES)
-    port = free_port()
-    flags = (
-        f"--webhook-url=https://127.0.0.1:{port}",
-        f"--webhook-address=127.0.0.1:{port}",
-        f"--certificate-directory={tmp_path / 'certificates'}",
-        "--opentelemetry",
-    )
+    flags = (*gate_flags(tmp_path), "--opentelemetry")
     async with collecting() as collector, Sandbox() as sandbox:
         environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "20"}
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")

@@ -26,13 +26,6 @@ from webhooks.review import Reviewer
 from webhooks.server import answering
 
 
-@pytest.fixture
-async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    async with Sandbox(speed=60) as sandbox:
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
-        yield sandbox
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

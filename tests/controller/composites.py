@@ -74,15 +74,6 @@ async def pods(cluster, leaf, *numbers, **options):
         await cluster.user.create("pods", "team-a", obj)
 
 
-async def says(cluster, name, message):
-    """Wait until a pending workload has this message."""
-
-    async def look():
-        return (await cluster.record(name, "pending")).message == message
-
-    await cluster.eventually(look)
-
-
 async def ungated(cluster, *names):
     """Wait until exactly these pods have no gate, and run; return all pods by name."""
 
@@ -121,11 +112,6 @@ async def held(cluster):
         for each in found
         if each.admission is not None
     }
-
-
-async def end(cluster, phase, *names):
-    for name in names:
-        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
 
 
 async def change(cluster, kind, name, **spec):

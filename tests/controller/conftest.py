@@ -237,6 +237,33 @@ class World:
         found: WorkloadRecord = await self.eventually(self._after_writes(look))
         return found
 
+    async def held(self, *names: str) -> int:
+        """Return the milli-CPU of quota that the workloads of team-a, or those of these names, hold."""
+        found = (await self.store.workloads.list(namespace="team-a")).workloads
+        records = [record for record in found if record.admission and (not names or record.workload.name in names)]
+        return sum(each.usage["cpu"] for record in records for each in record.admission.pod_sets)
+
+    async def holds(self, amount: int, *names: str) -> None:
+        """Wait until `held` is so much."""
+
+        async def look() -> bool:
+            return await self.held(*names) == amount
+
+        await self.eventually(look)
+
+    async def says(self, name: str, message: str, state: str = "pending") -> None:
+        """Wait until a workload is in this state with this message."""
+
+        async def look() -> bool:
+            return (await self.record(name, state)).message == message
+
+        await self.eventually(look)
+
+    async def end_pods(self, phase: str, *names: str) -> None:
+        """Let these pods of team-a end."""
+        for name in names:
+            await self.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
+
     def _after_writes(self, look: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
         """Wrap `look` to query only after a write of one of the stores, and each `_UNSEEN_WRITES`th time."""
         seen: object = None

@@ -27,7 +27,7 @@ from admission.kinds.paths import at
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.volcano import VolcanoController
 from admission.sandbox.operators import operator
-from tests.cli.serve_processes import AUTHORIZATION, free_port, serving
+from tests.cli.serve_processes import AUTHORIZATION, gate_flags, serving
 from tests.cli.serve_processes import job as small_job
 from webhooks.review import Reviewer
 
@@ -321,13 +321,7 @@ class EveryKind:
         # The kinds that Sluice knows are queued by default.
         known = {"queueLabels": [YUNIKORN], "kinds": [TRAINING_RUN_FORM]}
         (folder / "sluice.yaml").write_text(json.dumps({"integrations": known}))
-        webhook = free_port()
-        self._flags = (
-            f"--config={folder / 'sluice.yaml'}",
-            f"--webhook-url=https://127.0.0.1:{webhook}",
-            f"--webhook-address=127.0.0.1:{webhook}",
-            f"--certificate-directory={folder / 'certificates'}",
-        )
+        self._flags = (f"--config={folder / 'sluice.yaml'}", *gate_flags(folder))
 
     async def prepare(self):
         """Create nodes and CRDs, and a namespace and a stopped ClusterQueue for each case."""

@@ -35,11 +35,6 @@ async def create(cluster, *manifests):
         await cluster.user.create("pods", "team-a", each)
 
 
-async def succeed(cluster, *names):
-    for name in names:
-        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
-
-
 async def pods_until(cluster, until):
     """Wait until all pods of team-a satisfy `until`, and return them by name."""
     return await pods_of_namespace(cluster.user, "team-a", until)
@@ -54,28 +49,6 @@ def run(*names):
         return set(found) == set(names) and all(map(runs, found.values()))
 
     return until
-
-
-async def held(cluster, name="g"):
-    """Return the quota that a group holds, in milli-CPU; 0: none."""
-    for record in (await cluster.store.workloads.list(namespace="team-a")).workloads:
-        if record.workload.name == name and record.admission is not None:
-            return sum(each.usage["cpu"] for each in record.admission.pod_sets)
-    return 0
-
-
-async def holds(cluster, cpus, name="g"):
-    async def look():
-        return await held(cluster, name) == cpus
-
-    await cluster.eventually(look)
-
-
-async def says(cluster, message):
-    async def look():
-        return (await cluster.record("g", "pending")).message == message
-
-    await cluster.eventually(look)
 
 
 def event_says(cluster, name, text):

@@ -99,37 +99,53 @@ async def test_audit_accepts_quota_of_deleted_job_with_terminating_pod(queues):
 
 
 @pytest.mark.costly
-async def test_job_running_without_admission_is_reported_and_suspended(queues):
-    await queues.submit(job("waits", cpu="9"))
-    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
-    await queues.cut_off()
-    await queues.patch("waits", {"spec": {"suspend": False}})
-    documents = await found(queues, Problem.RUNS_WITHOUT_ADMISSION)
-    assert documents[0]["object"] == "Job team-a/waits"
-    await queues.reconnect()
-    await repaired(queues)
-    assert is_gated(queues.user.get("jobs", "team-a", "waits"))
-
-
-async def test_admitted_job_that_is_not_started_is_reported_and_started(queues):
+async def test_manual_changes_of_jobs_and_of_their_records_are_reported_and_repaired(queues):
+    await queues.apply(cluster_queue(cpu="9"))
+    for name in ("evicted", "gone", "reopened"):
+        await queues.submit(job(name))
+        await queues.job(name, runs)
+    for name in ("gone", "reopened"):
+        await queues.user.delete("jobs", "team-a", name, propagation="Background")
+        await queues.record(name, "finished")
+    await queues.submit(job("ends", seconds=60))
+    await queues.record("ends", "finished")
+    for name in ("pushed", "forgotten"):
+        await queues.submit(job(name, cpu="99"))
+        await queues.record(name, "pending", reason="ExceedsMaxQuota")
     await queues.cut_off()
     await queues.submit(job("cut"))
-    await found(queues, Problem.NOT_STARTED)
-    await queues.reconnect()
-    await queues.job("cut", runs)
-    await repaired(queues)
-
-
-@pytest.mark.costly
-async def test_evicted_job_that_still_runs_is_reported_and_suspended(queues):
-    await queues.submit(job("evicted"))
-    await queues.job("evicted", runs)
-    await queues.cut_off()
+    await queues.record("cut", "admitted")
+    await queues.patch("pushed", {"spec": {"suspend": False}})
     await queues.patch("evicted", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
-    await found(queues, Problem.NOT_STOPPED)
+    await sql(queues, REOPEN, "reopened")
+    states = {"ends": "pending", "gone": "pending", "reopened": "admitted", "forgotten": "finished"}
+    for name, state in states.items():
+        await sql(queues, f"UPDATE workloads SET state = '{state}' WHERE uid = :uid", name)
+    expected = {
+        ("pushed", Problem.RUNS_WITHOUT_ADMISSION),
+        ("evicted", Problem.NOT_STOPPED),
+        ("cut", Problem.NOT_STARTED),
+        ("ends", Problem.NOT_FINISHED),
+        ("gone", Problem.RECORD_OF_GONE),
+        ("reopened", Problem.ADMISSION_OF_GONE),
+        ("forgotten", Problem.NOT_ON_RECORD),
+        *((name, Problem.MEMORY_DIFFERS) for name in ("ends", "gone", "reopened")),
+    }
+
+    async def all_told():
+        documents = await queues.controller.audit(repair=False)
+        return {(each["object"].rpartition("/")[2], each["problem"]) for each in documents} >= expected
+
+    await queues.eventually(all_told, longest=0.4)
     await queues.reconnect()
     await repaired(queues)
-    assert is_gated(queues.user.get("jobs", "team-a", "evicted"))
+    for name in ("pushed", "evicted"):
+        assert is_gated(queues.user.get("jobs", "team-a", name))
+    await queues.job("cut", runs)
+    assert (await queues.record("ends", "finished")).outcome == "Succeeded"
+    for name in ("gone", "reopened"):
+        await queues.record(name, "finished")
+    await queues.record("forgotten", "pending", reason="ExceedsMaxQuota")
 
 
 @pytest.mark.costly
@@ -142,43 +158,6 @@ async def test_evicting_record_of_suspended_job_is_reported_and_job_starts(queue
     await queues.reconnect()
     await repaired(queues)
     await queues.job("cut", runs)
-
-
-@pytest.mark.costly
-async def test_pending_record_of_finished_job_is_reported_and_finished(queues):
-    await queues.submit(job("ends", seconds=60))
-    await queues.record("ends", "finished")
-    await sql(queues, "UPDATE workloads SET state = 'pending' WHERE uid = :uid", "ends")
-    await found(queues, Problem.NOT_FINISHED, Problem.MEMORY_DIFFERS)
-    await repaired(queues)
-    assert (await queues.record("ends", "finished")).outcome == "Succeeded"
-
-
-@pytest.mark.costly
-@pytest.mark.parametrize(
-    ("state", "problem"), [("pending", Problem.RECORD_OF_GONE), ("admitted", Problem.ADMISSION_OF_GONE)]
-)
-async def test_unfinished_record_of_deleted_job_is_reported_and_finished(queues, state, problem):
-    await queues.submit(job("gone"))
-    await queues.job("gone", runs)
-    await queues.user.delete("jobs", "team-a", "gone", propagation="Background")
-    await queues.record("gone", "finished")
-    if state == "admitted":
-        await sql(queues, REOPEN, "gone")
-    await sql(queues, f"UPDATE workloads SET state = '{state}' WHERE uid = :uid", "gone")
-    await found(queues, problem, Problem.MEMORY_DIFFERS)
-    await repaired(queues)
-    await queues.record("gone", "finished")
-
-
-@pytest.mark.costly
-async def test_pending_job_with_finished_record_is_reported_and_requeued(queues):
-    await queues.submit(job("waits", cpu="9"))
-    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
-    await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
-    await found(queues, Problem.NOT_ON_RECORD, Problem.MEMORY_DIFFERS)
-    await repaired(queues)
-    await queues.record("waits", "pending", reason="ExceedsMaxQuota")
 
 
 async def test_job_missing_in_database_and_memory_is_reported_and_queued(queues):

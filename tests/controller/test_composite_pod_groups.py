@@ -9,13 +9,11 @@ from composites import (
     POD_GROUP,
     change,
     composite,
-    end,
     held,
     pod_group,
     pods,
     running_cluster,
     runs,
-    says,
     serve,
     tree,
     ungated,
@@ -37,7 +35,7 @@ async def cluster(world, tmp_path):
 async def test_pod_groups_of_a_composite_start_together_as_one_workload(cluster):
     await tree(cluster, gpu=3)
     await pods(cluster, "rc-gpu", 0, 1, 2, 3)  # enough pods, but none of the head
-    await says(cluster, "rc", "It starts as a whole, and 3 of its 4 pods are there.")
+    await cluster.says("rc", "It starts as a whole, and 3 of its 4 pods are there.")
     await pods(cluster, "rc-head", 0)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2")
     await cluster.record("rc-gpu-3", "pending", reason="WaitingForQuota")  # pods beyond minCount are separate workloads
@@ -45,7 +43,7 @@ async def test_pod_groups_of_a_composite_start_together_as_one_workload(cluster)
     assert await held(cluster) == {"rc": 4}
     await cluster.end()
     await cluster.start(kinds=KINDS)
-    await end(cluster, "Succeeded", "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2")
+    await cluster.end_pods("Succeeded", "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2")
     over = await cluster.record("rc", "finished")
     assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 4/4.")
     await cluster.record("rc-gpu-3", "admitted")
@@ -75,22 +73,21 @@ async def test_composite_is_evicted_as_a_whole(cluster):
 @pytest.mark.costly
 async def test_pods_created_before_their_groups_start_once_the_tree_is_complete(cluster):
     await pods(cluster, "rc-head", 0)
-    await says(
-        cluster,
+    await cluster.says(
         "rc-head",
         "It starts as a whole. How many pods that takes, says PodGroup rc-head of scheduling.k8s.io, "
         "which is not there.",
     )
     await pod_group(cluster, "rc-head", "rc", gang=1)
-    await says(cluster, "rc", "It starts as a whole, but its parent CompositePodGroup rc does not exist.")
+    await cluster.says("rc", "It starts as a whole, but its parent CompositePodGroup rc does not exist.")
     left = await cluster.record("rc-head", "finished")
     assert left.message == (
         "It is part of CompositePodGroup rc, which is queued as a whole: it does not queue by itself."
     )
     await composite(cluster, "rc", gang=2)
-    await says(cluster, "rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
+    await cluster.says("rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
     await pod_group(cluster, "rc-gpu", "rc", gang=2)
-    await says(cluster, "rc", "It starts as a whole, and 1 of its 3 pods are there.")
+    await cluster.says("rc", "It starts as a whole, and 1 of its 3 pods are there.")
     await pods(cluster, "rc-gpu", 0, 1)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
     assert await held(cluster) == {"rc": 3}
@@ -130,7 +127,7 @@ async def test_decisions_after_startup_wait_for_slow_lists_of_groups(cluster, mo
     await composite(cluster, "rc", gang=2)
     await pod_group(cluster, "rc-gpu", "rc", gang=2)
     await cluster.start(kinds=KINDS)
-    await says(cluster, "rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
+    await cluster.says("rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
     waits = await cluster.record("rc", "pending")
     await cluster.end()
     await pod_group(cluster, "rc-head", "rc", gang=1)
@@ -150,15 +147,14 @@ async def test_tree_of_four_levels_starts_and_group_on_fifth_level_waits(cluster
         await pod_group(cluster, leaf, "part", gang=1)
     await pods(cluster, "part-a", 0)
     await pods(cluster, "lead", 0)
-    await says(cluster, "root", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("root", "It starts as a whole, and 2 of its 3 pods are there.")
     await pods(cluster, "part-b", 0)
     await ungated(cluster, "lead-0", "part-a-0", "part-b-0")
     assert await held(cluster) == {"root": 3}
     await composite(cluster, "deep", "part", gang=1)
     await pod_group(cluster, "deep-a", "deep", gang=1)
     await pods(cluster, "deep-a", 0)
-    await says(
-        cluster,
+    await cluster.says(
         "deep-a",
         "It starts as a whole, but PodGroup deep-a has more than 3 CompositePodGroups above it, or these form a "
         "cycle: Kubernetes schedules trees of at most 4 levels.",
@@ -170,8 +166,7 @@ async def test_tree_with_a_branch_of_more_than_four_levels_waits(cluster):
         await composite(cluster, name, parent, gang=1 if parent else 2)
     await pod_group(cluster, "lead", "root", gang=1)
     await pods(cluster, "lead", 0)
-    await says(
-        cluster,
+    await cluster.says(
         "root",
         "It starts as a whole, but CompositePodGroup c has more than 3 CompositePodGroups above it, or these form a "
         "cycle: Kubernetes schedules trees of at most 4 levels.",
@@ -184,8 +179,7 @@ async def test_pod_group_below_cyclic_composites_waits_until_cycle_is_removed(cl
         await composite(cluster, name, parent, gang=1)
     await pod_group(cluster, "leaf", "a", gang=1)
     await pods(cluster, "leaf", 0)
-    await says(
-        cluster,
+    await cluster.says(
         "leaf",
         "It starts as a whole, but PodGroup leaf has more than 3 CompositePodGroups above it, or these form a "
         "cycle: Kubernetes schedules trees of at most 4 levels.",
@@ -206,7 +200,7 @@ async def test_composite_with_basic_policy_admits_its_groups_separately(cluster)
     await pods(cluster, "set-a", 0)
     await pods(cluster, "set-b", 0, 1)
     await ungated(cluster, "set-b-0", "set-b-1")  # one by one
-    await says(cluster, "set-a", "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("set-a", "It starts as a whole, and 1 of its 2 pods are there.")
     await pods(cluster, "set-a", 1)
     await ungated(cluster, "set-b-0", "set-b-1", "set-a-0", "set-a-1")
     assert await held(cluster) == {"set-a": 2, "set-b-0": 1, "set-b-1": 1}
@@ -223,9 +217,8 @@ async def test_gang_needs_one_member_of_each_child_with_basic_policy(cluster):
     await pods(cluster, "rc-any", 0, 1)
     await pods(cluster, "rc-more-b", 0)
     await pods(cluster, "rc-head", 0)
-    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
-    await says(
-        cluster,
+    await cluster.says("rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says(
         "rc-more-b",
         "It is queued when CompositePodGroup rc has started, whose 3 oldest groups start together first.",
     )
@@ -246,19 +239,19 @@ async def test_groups_beyond_min_group_count_wait_until_the_oldest_have_started(
     await pods(cluster, "set-c-a", 0)
     await pods(cluster, "set-c-b", 0)
     waits = "It is queued when CompositePodGroup set has started, whose 2 oldest groups start together first."
-    await says(cluster, "set-c", waits)
+    await cluster.says("set-c", waits)
     await pods(cluster, "set-a", 0)
-    await says(cluster, "set", "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("set", "It starts as a whole, and 1 of its 2 pods are there.")
     await cluster.end()
     await cluster.start(kinds=KINDS)
-    await says(cluster, "set-c", waits)
+    await cluster.says("set-c", waits)
     await pods(cluster, "set-b", 0)
     await ungated(cluster, "set-a-0", "set-b-0", "set-c-a-0", "set-c-b-0")
     assert await workloads(cluster) == {"set": ("admitted", [1, 1]), "set-c": ("admitted", [1, 1])}
     await pod_group(cluster, "set-d", "set", gang=2)  # the same for a group that is created later
     await pods(cluster, "set-d", 0)
-    await says(cluster, "set-d", "It starts as a whole, and 1 of its 2 pods are there.")
-    await end(cluster, "Succeeded", "set-a-0", "set-b-0")
+    await cluster.says("set-d", "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.end_pods("Succeeded", "set-a-0", "set-b-0")
     await cluster.record("set", "finished")
     await pods(cluster, "set-d", 1)
     await cluster.record("set-d", "admitted")
@@ -276,7 +269,7 @@ async def test_replacement_pods_reuse_quota_of_deleted_and_failed_pods(cluster):
     await cluster.user.delete("pods", "team-a", "rc-head-0", grace=0)
     await pods(cluster, "rc-head", 1)
     await ungated(cluster, "rc-head-1", "rc-gpu-0", "rc-gpu-1")
-    await end(cluster, "Failed", "rc-gpu-1")
+    await cluster.end_pods("Failed", "rc-gpu-1")
     await cluster.end()
     await cluster.user.delete("pods", "team-a", "rc-gpu-0", grace=0)
     await pods(cluster, "rc-gpu", 2, 3)

@@ -11,13 +11,11 @@ from composites import (
     change,
     composite,
     delete,
-    end,
     held,
     pod_group,
     pods,
     running_cluster,
     runs,
-    says,
     started,
     tree,
     ungated,
@@ -41,9 +39,9 @@ async def test_pending_pod_group_moves_to_its_new_parent(cluster):
     await pod_group(cluster, "rc-gpu", "rc", gang=2)
     await pods(cluster, "rc-gpu", 0)
     await pods(cluster, "other-head", 0)
-    await says(cluster, "rc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("rc", "It starts as a whole, and 1 of its 2 pods are there.")
     await change(cluster, POD_GROUP, "rc-gpu", parentCompositePodGroupName="other")
-    await says(cluster, "other", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("other", "It starts as a whole, and 2 of its 3 pods are there.")
     assert (await cluster.record("rc", "finished")).message == (
         "It is part of CompositePodGroup other, which is queued as a whole: it does not queue by itself."
     )
@@ -63,8 +61,8 @@ async def test_running_pods_stay_in_their_workload_when_parents_change(cluster):
     await cluster.record("beside", "pending", reason="WaitingForQuota")
     await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
     await pods(cluster, "rc-gpu", 2)  # belongs to the new parent of its PodGroup, unlike the older pods
-    await says(
-        cluster, "rc-gpu", "It is queued when CompositePodGroup other has started, whose oldest group starts first."
+    await cluster.says(
+        "rc-gpu", "It is queued when CompositePodGroup other has started, whose oldest group starts first."
     )
     for _ in range(2):
         assert await held(cluster) == {"rc": 3}
@@ -75,7 +73,7 @@ async def test_running_pods_stay_in_their_workload_when_parents_change(cluster):
         assert await runs(cluster, "rc-head-0", "rc-gpu-0")
         await cluster.end()
         await cluster.start(kinds=KINDS)
-    await end(cluster, "Succeeded", "rc-head-0", "rc-gpu-0")
+    await cluster.end_pods("Succeeded", "rc-head-0", "rc-gpu-0")
     await cluster.record("beside", "admitted")
 
 
@@ -132,13 +130,13 @@ async def test_pending_groups_wait_until_deleted_composite_is_recreated(cluster)
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0)
-    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("rc", "It starts as a whole, and 2 of its 3 pods are there.")
     await delete(cluster, COMPOSITE, "rc")
-    await says(cluster, "rc", NO_PARENT)
+    await cluster.says("rc", NO_PARENT)
     await pods(cluster, "rc-gpu", 1)
     await cluster.end()
     await cluster.start(kinds=KINDS)
-    await says(cluster, "rc", NO_PARENT)
+    await cluster.says("rc", NO_PARENT)
     assert (await workloads(cluster)).keys() == {"rc"}
     await composite(cluster, "rc", gang=2)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
@@ -152,9 +150,8 @@ async def test_pending_composite_waits_until_its_deleted_pod_group_is_recreated(
     await pods(cluster, "rc-gpu", 0, 1)
     await cluster.record("rc", "pending", reason="Suspended")
     await delete(cluster, POD_GROUP, "rc-head")
-    await says(cluster, "rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
-    await says(
-        cluster,
+    await cluster.says("rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
+    await cluster.says(
         "rc-head",
         "It starts as a whole. How many pods that takes, says PodGroup rc-head of scheduling.k8s.io, "
         "which is not there.",
@@ -185,19 +182,35 @@ async def test_running_pods_keep_their_quota_after_deletion_of_their_groups(clus
     assert await held(cluster) == {}
 
 
-@pytest.mark.costly
-async def test_interrupted_start_is_completed_after_deletion_of_the_groups(cluster):
-    cluster.sandbox.faults.install(
-        {"rules": [{"match": {"user": "sluice", "verb": "patch", "name": "rc-gpu-1"}, "do": "error", "code": 503}]}
-    )
+async def interrupted_start(cluster):
+    """Create the tree `rc` of a head and two workers, of which one gets no answer."""
+    match = {"user": "sluice", "verb": "patch", "name": "rc-gpu-1"}
+    cluster.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 503}]})
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, 1)
     await ungated(cluster, "rc-head-0", "rc-gpu-0")
+
+
+@pytest.mark.costly
+async def test_interrupted_start_is_completed_after_deletion_of_the_groups(cluster):
+    await interrupted_start(cluster)
     for kind, name in ((COMPOSITE, "rc"), (POD_GROUP, "rc-head"), (POD_GROUP, "rc-gpu")):
         await delete(cluster, kind, name)
     await pods(cluster, "rc-head", 1)
     await cluster.record("rc-head", "pending")  # the deletions have been processed
     cluster.sandbox.faults.remove()
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
+    assert await held(cluster) == {"rc": 3}
+
+
+@pytest.mark.costly
+async def test_interrupted_start_of_an_edited_tree_is_completed_by_the_next_leader(cluster):
+    await interrupted_start(cluster)
+    await cluster.end()
+    cluster.sandbox.faults.remove()
+    await delete(cluster, COMPOSITE, "rc")
+    await change(cluster, POD_GROUP, "rc-head", parentCompositePodGroupName="elsewhere")
+    await cluster.start(kinds=KINDS)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
     assert await held(cluster) == {"rc": 3}

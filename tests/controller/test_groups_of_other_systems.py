@@ -64,13 +64,6 @@ async def size(cluster, key, name, spec):
     await cluster.user.create(f"{kind.plural}.{kind.group}", "team-a", {**obj, "spec": spec})
 
 
-async def says(cluster, name, message):
-    async def look():
-        return (await cluster.record(name, "pending")).message == message
-
-    await cluster.eventually(look)
-
-
 def ungated(*names):
     def until(found):
         return {name for name, obj in found.items() if GATE not in obj["spec"].get("schedulingGates", ())} == {*names}
@@ -78,20 +71,15 @@ def ungated(*names):
     return until
 
 
-async def end(cluster, name, phase):
-    await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
-
-
 @pytest.mark.costly
 async def test_scheduler_plugins_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_plugins("p-0"), of_plugins("p-1"))
-    await says(
-        cluster,
+    await cluster.says(
         "pg",
         "It starts as a whole. How many pods that takes, says PodGroup pg of scheduling.x-k8s.io, which is not there.",
     )
     await size(cluster, PLUGINS, "pg", {"minMember": 3})
-    await says(cluster, "pg", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("pg", "It starts as a whole, and 2 of its 3 pods are there.")
     await create(cluster, of_plugins("p-2"))
     started = await pods_until(cluster.user, "team-a", ungated("p-0", "p-1", "p-2"))
     for obj in started.values():
@@ -104,7 +92,7 @@ async def test_scheduler_plugins_pod_group_starts_when_min_member_pods_exist(clu
     await cluster.end()
     await cluster.start(kinds=KINDS)
     for name in ("p-0", "p-1", "p-2"):
-        await end(cluster, name, "Succeeded")
+        await cluster.end_pods("Succeeded", name)
     over = await cluster.record("pg", "finished")
     assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 3/3.")
     await pods_until(cluster.user, "team-a", ungated("p-0", "p-1", "p-2", "p-3", "p-4"))
@@ -123,8 +111,8 @@ async def test_surplus_pod_of_koordinator_gang_queues_alone_after_gang_has_start
     events = (await cluster.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
     told = [each["note"] for each in events if each["regarding"]["name"] == "k-2"]
     assert not any("create the group anew" in note for note in told), told
-    await end(cluster, "k-0", "Succeeded")
-    await end(cluster, "k-1", "Failed")  # not replaced
+    await cluster.end_pods("Succeeded", "k-0")
+    await cluster.end_pods("Failed", "k-1")  # not replaced
     over = await cluster.record("gang", "finished")
     assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
 
@@ -132,7 +120,7 @@ async def test_surplus_pod_of_koordinator_gang_queues_alone_after_gang_has_start
 async def test_native_pod_group_is_read_in_the_served_version(cluster):
     await size(cluster, NATIVE, "gang", {"schedulingPolicy": {"gang": {"minCount": 2}}})
     await create(cluster, of_kubernetes("n-0", "gang"))
-    await says(cluster, "gang", "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("gang", "It starts as a whole, and 1 of its 2 pods are there.")
     await create(cluster, of_kubernetes("b-0", "any"))
     await cluster.record("any", "pending")
     await size(cluster, NATIVE, "any", {"schedulingPolicy": {"basic": {}}})
@@ -174,14 +162,13 @@ async def test_priority_class_of_pod_group_sets_priority_of_the_workload(cluster
 
 async def test_volcano_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_volcano("v-0"))
-    await says(
-        cluster,
+    await cluster.says(
         "vc",
         "It starts as a whole. How many pods that takes, says PodGroup vc of scheduling.volcano.sh, "
         "which is not there.",
     )
     await size(cluster, VOLCANO, "vc", {"minMember": 2})
-    await says(cluster, "vc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("vc", "It starts as a whole, and 1 of its 2 pods are there.")
     await create(cluster, of_volcano("v-1"), of_volcano("v-2"))
     found = await pods_until(cluster.user, "team-a", ungated("v-0", "v-1", "v-2"))
     assert {(await cluster.record(each, "admitted")).workload.kind for each in ("vc", "v-2")} == {"PodGroup", "Pod"}

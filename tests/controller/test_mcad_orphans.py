@@ -96,11 +96,6 @@ async def has(cluster, name="outer", **fields):
     return await until(cluster.user, "appwrappers", name, holds)
 
 
-async def end(cluster, names, phase="Succeeded"):
-    for name in names:
-        await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
-
-
 async def checked(cluster, times=2):
     """Wait until Sluice has looked for the Job `inner` and for pods of the AppWrapper this many times more."""
 
@@ -168,7 +163,7 @@ async def test_deleted_job_is_recreated_only_after_its_orphaned_pods_have_ended(
             await checked(cluster)
             assert set(unfinished(cluster)) == before
             assert (await cluster.record("outer", "admitted")).admission is not None
-            await end(cluster, before)
+            await cluster.end_pods("Succeeded", *before)
             await recreated(cluster, uid)
             await others_run(cluster, before)
         assert not first & set(unfinished(cluster))
@@ -255,7 +250,7 @@ async def test_a_sibling_of_a_deleted_job_runs_on(cluster):
         await cluster.user.delete("jobs", "team-a", "inner-0", propagation="Orphan")
         await checked(cluster)
         assert set(unfinished(cluster)) == before
-        await end(cluster, [orphan])
+        await cluster.end_pods("Succeeded", orphan)
         await recreated(cluster, gone["metadata"]["uid"], "inner-0")
         await others_run(cluster, {orphan})
         assert running in unfinished(cluster)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from job_examples import cluster_queue
 from pod_examples import MANAGED, pod
-from pod_groups import KINDS, create, event_says, held, member, pods_until, run, running_cluster, runs, says
+from pod_groups import KINDS, create, event_says, member, pods_until, run, running_cluster, runs
 
 from admission.controller.workloads.children import _RETRY_DELAY
 from admission.model import child_sentences
@@ -28,7 +28,7 @@ async def test_pod_of_running_group_resized_beyond_its_quota_is_deleted(cluster)
     await pods_until(cluster, run("g-0"))
     await create(cluster, member("again", 2))
     await pods_until(cluster, run("g-0", "again"))
-    assert await held(cluster) == 2000
+    assert await cluster.held("g") == 2000
 
 
 async def test_oversized_pod_with_removed_gate_does_not_join_running_group(cluster):
@@ -39,7 +39,7 @@ async def test_oversized_pod_with_removed_gate_does_not_join_running_group(clust
     await event_says(cluster, "large", "PodGroup g was admitted without pods of this form")
     await cluster.user.patch("pods", "team-a", "large", {"spec": {"schedulingGates": None}})
     await pods_until(cluster, run("g-0"))
-    assert await held(cluster) == 2000
+    assert await cluster.held("g") == 2000
 
 
 @pytest.mark.costly
@@ -54,7 +54,7 @@ async def test_pods_recreated_during_slow_startup_run_with_the_quota_of_the_grou
     await cluster.start(kinds=KINDS)
     await create(cluster, *(member(f"again-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("again-0", "again-1"))
-    assert await held(cluster) == 2000
+    assert await cluster.held("g") == 2000
 
 
 @pytest.mark.costly
@@ -72,7 +72,7 @@ async def test_pods_unlabelled_during_downtime_keep_their_quota(cluster, those):
     await create(cluster, pod("beside"), member("again", 2, cpu="2"))
     await cluster.record("beside", "pending", reason="WaitingForQuota")
     await pods_until(cluster, lambda found: "again" not in found)
-    assert await held(cluster) == 4000
+    assert await cluster.held("g") == 4000
 
 
 async def test_pod_of_another_queue_does_not_join_running_group(cluster):
@@ -91,7 +91,7 @@ async def test_pending_group_is_misconfigured_when_a_pod_loses_its_queue_label(c
     await cluster.record("g", "pending", reason="Suspended")
     await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
     await cluster.record("g", "pending", reason="Misconfigured")
-    await says(cluster, child_sentences.group_of_several_queues({"": ["g-0"], "lq": ["g-1"]}))
+    await cluster.says("g", child_sentences.group_of_several_queues({"": ["g-0"], "lq": ["g-1"]}))
 
 
 def test_message_about_several_queues_names_a_bounded_number_of_pods():
@@ -107,10 +107,10 @@ async def test_fast_admission_starts_first_pod_with_quota_for_the_whole_group(cl
         each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-fast-admission"] = "true"
     await create(cluster, manifests[0])
     await pods_until(cluster, run("g-0"))
-    assert await held(cluster) == 3000
+    assert await cluster.held("g") == 3000
     await create(cluster, *manifests[1:])
     await pods_until(cluster, run("g-0", "g-1", "g-2"))
-    assert await held(cluster) == 3000
+    assert await cluster.held("g") == 3000
 
 
 @pytest.mark.costly
@@ -129,7 +129,7 @@ async def test_pods_whose_gate_is_removed_by_a_user_are_deleted(cluster):
     alone = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": None, "sluice.dev/managed": None}}}
     await cluster.user.patch("pods", "team-a", "g-2", {**alone, **gate})
     await pods_until(cluster, lambda found: not {"g-0", "g-2"} & set(found))
-    assert await held(cluster, "large") == 4000
+    assert await cluster.held("large") == 4000
     bare = member("bare")
     del bare["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
     with pytest.raises(Exception, match="must say how many pods the group has"):

@@ -14,13 +14,12 @@ from every_kind import node, plural_of
 from grouped_kinds import GATE
 from job_examples import flavor, job, local_queue, runs
 from job_manifests import HIGH, KATA
-from ports import free_port
 from trainer import runtimes
 
 from admission.cli.demo.live_pods import requests_of
 from admission.kinds import frameworks_known
 from admission.sandbox.operators import serve_kinds
-from tests.cli.serve_processes import serving
+from tests.cli.serve_processes import gate_flags, serving
 from tests.queue_objects import cluster_queue
 
 MANIFESTS = next((found for up in Path(__file__).parents if (found := up / "shared/manifests").is_dir()), None)
@@ -84,12 +83,7 @@ class Cluster:
         self.replica = None
         self._folder = folder
         self._stack = AsyncExitStack()
-        webhook = f"127.0.0.1:{free_port()}"
-        self._flags = (
-            f"--webhook-address={webhook}",
-            f"--webhook-url=https://{webhook}",
-            f"--certificate-directory={folder / 'certificates'}",
-        )
+        self._flags = gate_flags(folder)
 
     async def start(self, *excluded):
         """Start `sluice serve`: without any configuration, or with these kinds taken out."""

@@ -64,28 +64,19 @@ def running(number, gated_ones=0):
     return until
 
 
-async def holds(cluster, cpus):
-    async def look():
-        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
-        return sum(held) == cpus
-
-    await cluster.eventually(look)
-
-
 @pytest.mark.costly
 async def test_each_pod_of_deployment_is_one_workload_and_quota_follows_replicas(cluster):
     await cluster.user.create("deployments", "team-a", controller("Deployment", 3))
     await pods_until(cluster, running(3))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     await cluster.user.patch("deployments", "team-a", "web", {"spec": {"replicas": 6}})
     await pods_until(cluster, running(4, 2))
-    await holds(cluster, 4000)
+    await cluster.holds(4000)
     await cluster.user.patch("deployments", "team-a", "web", {"spec": {"replicas": 1}})
     await pods_until(cluster, running(1))
-    await holds(cluster, 1000)
+    await cluster.holds(1000)
     await cluster.user.delete("deployments", "team-a", "web", propagation="Background")
-    await holds(cluster, 0)
+    await cluster.holds(0)
 
 
 def labelled(replicas, queue="lq", **spec):
@@ -111,10 +102,10 @@ async def test_relabelled_deployment_moves_to_new_queue_within_its_quota(cluster
     # The new queue has quota for two pods: the third one waits, and one old pod stays.
     found = await pods_until(cluster, lambda found: running(3, 1)(found) and running(1)(of_queue(found, "lq")))
     assert running(2, 1)(of_queue(found, "other"))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     await cluster.user.patch("deployments", "team-a", "web", {"metadata": {"labels": {QUEUE: "lq"}}})
     await pods_until(cluster, lambda found: running(3)(of_queue(found, "lq")) and len(found) == 3)
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
 
 
 async def test_queue_label_added_to_deployment_replaces_its_pods_by_queued_pods(cluster):
@@ -127,7 +118,7 @@ async def test_queue_label_added_to_deployment_replaces_its_pods_by_queued_pods(
     await cluster.user.patch("deployments", "team-a", "web", {"metadata": {"labels": {QUEUE: "lq"}}})
     after = await pods_until(cluster, running(2, 1))
     assert of_queue(after, "lq") == after
-    await holds(cluster, 2000)
+    await cluster.holds(2000)
 
 
 GROUP = {
@@ -142,20 +133,20 @@ async def test_pod_group_of_stateful_set_is_evicted_and_admitted_again(cluster, 
     spec = {"serviceName": "web", "podManagementPolicy": management}
     await cluster.user.create("statefulsets", "team-a", controller("StatefulSet", 3, **GROUP, **spec))
     await pods_until(cluster, running(3))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster, running(0, 1 if management == "OrderedReady" else 3))
-    await holds(cluster, 0)
+    await cluster.holds(0)
     await cluster.apply(cluster_queue())
     await pods_until(cluster, running(3))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     await cluster.user.delete("pods", "team-a", "web-1")
     await pods_until(cluster, lambda found: not running(3)(found))
     await pods_until(cluster, running(3))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     # Pods beyond the size of the group wait; if deleted, they would only be recreated.
     await cluster.user.patch("statefulsets", "team-a", "web", {"spec": {"replicas": 4}})
     await pods_until(cluster, running(3, 1))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     await cluster.user.delete("statefulsets", "team-a", "web", propagation="Background")
-    await holds(cluster, 0)
+    await cluster.holds(0)

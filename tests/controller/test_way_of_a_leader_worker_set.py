@@ -42,15 +42,6 @@ async def scale(cluster, replicas):
     await cluster.user.patch(SETS, "team-a", "lws", {"spec": {"replicas": replicas}})
 
 
-async def holds(cluster, cpus):
-    async def look():
-        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
-        return sum(held) == cpus
-
-    await cluster.eventually(look)
-
-
 @pytest.mark.costly
 async def test_leader_with_its_workers_is_one_workload_and_quota_follows_replicas(cluster):
     stored = await submit(cluster, workers())
@@ -67,13 +58,13 @@ async def test_leader_with_its_workers_is_one_workload_and_quota_follows_replica
     waiting = await cluster.record("lws-2", "pending", reason="WaitingForQuota")
     assert sum(each.count for each in waiting.workload.pod_sets) == 4
     await pods_until(cluster.user, "team-a", running(8, 4))
-    await holds(cluster, 4000)
+    await cluster.holds(4000)
     await scale(cluster, 1)
     await pods_until(cluster.user, "team-a", running(4))
-    await holds(cluster, 2000)
+    await cluster.holds(2000)
     await cluster.record("lws-2", "finished")
     await cluster.user.delete(SETS, "team-a", "lws", propagation="Background")
-    await holds(cluster, 0)
+    await cluster.holds(0)
 
 
 @pytest.mark.costly
@@ -126,4 +117,4 @@ async def test_sets_are_queued_where_stateful_sets_are_not(world, tmp_path):
         await world.start(kinds=kinds)
         await submit(world, workers(replicas=3))
         await pods_until(world.user, "team-a", running(8, 4))
-        await holds(world, 4000)
+        await world.holds(4000)

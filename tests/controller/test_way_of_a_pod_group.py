@@ -10,20 +10,7 @@ from itertools import count
 import pytest
 from job_examples import TOLERATION, cluster_queue, job, local_queue
 from pod_examples import pod
-from pod_groups import (
-    KINDS,
-    create,
-    event_says,
-    held,
-    holds,
-    member,
-    pods_until,
-    run,
-    running_cluster,
-    runs,
-    says,
-    succeed,
-)
+from pod_groups import KINDS, create, event_says, member, pods_until, run, running_cluster, runs
 
 from admission.cluster.writer import IN_FLIGHT
 from admission.sandbox.apiserver.errors import ApiError
@@ -67,16 +54,16 @@ async def test_pod_group_starts_as_a_whole_and_releases_quota_as_its_pods_end(cl
     await create(cluster, member("g-0", cpu="2", seconds=240), member("g-1"))
     record = await cluster.record("g", "pending", reason="PendingEvaluation")
     assert record.workload.kind == "PodGroup"
-    await says(cluster, "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("g", "It starts as a whole, and 2 of its 3 pods are there.")
     await create(cluster, member("g-2"))
     running = await pods_until(cluster, run("g-0", "g-1", "g-2"))
     for obj in running.values():
         assert obj["spec"]["nodeSelector"] == {"type": "kwok"}
         assert TOLERATION in obj["spec"]["tolerations"]
-    assert await held(cluster) == 4000
+    assert await cluster.held("g") == 4000
     await patched(cluster, 3)
-    await holds(cluster, 2000)  # the first has ended
-    await succeed(cluster, "g-1", "g-2")
+    await cluster.holds(2000, "g")  # the first has ended
+    await cluster.end_pods("Succeeded", "g-1", "g-2")
     over = await cluster.record("g", "finished")
     assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 3/3.")
 
@@ -96,7 +83,7 @@ async def test_evicted_group_holds_quota_until_its_last_pod_is_gone(cluster):
     await pods_until(cluster, run("g-0", "g-1", "g-2"))
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster, lambda found: set(found) == {"g-2"})
-    assert await held(cluster) == 3000
+    assert await cluster.held("g") == 3000
     over = await cluster.record("g", "finished")
     assert over.outcome == "Evicted"
     assert cluster.user.list("pods", "team-a") == []
@@ -114,7 +101,7 @@ async def test_gated_replacement_pod_survives_eviction_and_queues_with_new_pods(
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster, lambda found: set(found) == {"g-1", "in-place"})
     await cluster.user.delete("pods", "team-a", "g-1", grace=0)
-    await says(cluster, "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("g", "It starts as a whole, and 1 of its 2 pods are there.")
     await cluster.apply(cluster_queue())
     await create(cluster, member("g-0", total=2))
     await pods_until(cluster, run("g-0", "in-place"))
@@ -129,7 +116,7 @@ async def test_group_whose_pods_succeed_during_eviction_ends_as_evicted(cluster)
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster, lambda found: all("deletionTimestamp" in each["metadata"] for each in found.values()))
-    await succeed(cluster, "g-0", "g-1")
+    await cluster.end_pods("Succeeded", "g-0", "g-1")
     await create(cluster, pod("other", cpu="1"))
     await cluster.record("other", "pending")  # all earlier events are processed by now
     for name in ("g-0", "g-1"):
@@ -149,7 +136,7 @@ async def test_evicted_group_whose_failed_pods_remain_for_a_while_ends_as_evicte
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster, lambda found: {each["status"]["phase"] for each in found.values()} == {"Failed"})
     await cluster.record("g", "pending")
-    assert await held(cluster) == 0
+    assert await cluster.held("g") == 0
     for name in ("g-0", "g-1"):
         await cluster.user.patch("pods", "team-a", name, {"metadata": {"finalizers": None}})
     over = await cluster.record("g", "finished")
@@ -177,10 +164,10 @@ async def test_eviction_keeps_succeeded_pod_whose_watch_event_is_late(cluster):
     late = {"match": {"verb": "watch", "resource": "pods"}, "do": "reorder", "seconds": 0.4}
     cluster.sandbox.faults.install({"rules": [late]})
     await cluster.start(kinds=KINDS)
-    await succeed(cluster, "g-0")
+    await cluster.end_pods("Succeeded", "g-0")
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     assert "g-0" in await pods_until(cluster, lambda found: "g-1" not in found)
-    await says(cluster, "It starts as a whole, and 1 of its 2 pods are there.")
+    await cluster.says("g", "It starts as a whole, and 1 of its 2 pods are there.")
 
 
 @pytest.mark.costly
@@ -210,7 +197,7 @@ async def test_partly_started_group_is_completely_started_after_restart(cluster)
     before = Counter(cluster.client.requests)
     await cluster.start(kinds=KINDS)
     await pods_until(cluster, run("g-0", "g-1", "g-2", "g-3"))
-    assert await held(cluster) == 4000
+    assert await cluster.held("g") == 4000
     assert cluster.client.requests[("PATCH", "pods", "200")] - before[("PATCH", "pods", "200")] == 2
 
 
@@ -218,7 +205,7 @@ async def test_pods_that_ended_before_the_last_start_cause_no_requeue(cluster):
     await cluster.user.create("validatingwebhookconfigurations", "", FAIL_TWO)
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
     await pods_until(cluster, lambda found: runs(found["g-0"]) and runs(found["g-2"]))
-    await succeed(cluster, "g-0", "g-2")
+    await cluster.end_pods("Succeeded", "g-0", "g-2")
     await create(cluster, member("h-0", 1, group="h"))  # Sluice observes it after the end of those pods
     await pods_until(cluster, lambda found: runs(found["h-0"]))
     await cluster.user.delete("validatingwebhookconfigurations", "", "cut")
@@ -235,10 +222,10 @@ async def test_failed_pod_is_replaced_under_the_same_admission(cluster):
     await pods_until(cluster, lambda found: found.get("again", {"status": {}})["status"].get("phase") == "Running")
     again = cluster.user.get("pods", "team-a", "again")
     assert again["spec"]["nodeSelector"] == {"type": "kwok"}
-    assert await held(cluster) == 3000
+    assert await cluster.held("g") == 3000
     await create(cluster, member("too-many"))
     await pods_until(cluster, lambda found: "too-many" not in found)
-    assert await held(cluster) == 3000
+    assert await cluster.held("g") == 3000
 
 
 async def test_surplus_pods_of_a_running_group_get_an_event_with_the_reason(cluster):
@@ -274,7 +261,7 @@ async def test_evicted_group_requests_quota_for_the_group_size_of_its_new_pods(c
     await cluster.record("g", "pending", reason="Suspended")
     await cluster.apply(cluster_queue())
     await pods_until(cluster, run("new"))
-    assert await held(cluster) == 2000
+    assert await cluster.held("g") == 2000
 
 
 @pytest.mark.costly
@@ -295,13 +282,13 @@ async def test_name_of_a_finished_group_can_be_reused(cluster):
         await create(cluster, *(member(f"{turn}-{number}", 2) for number in range(2)))
         names = [f"{turn}-0", f"{turn}-1"]
         await pods_until(cluster, lambda found, names=names: all(runs(found[name]) for name in names))
-        assert await held(cluster) == 2000
+        assert await cluster.held("g") == 2000
         if turn == "new":
             await cluster.end()
             await cluster.start(kinds=KINDS)
         for name in names:
             await cluster.user.patch("pods", "team-a", name, {"status": {"phase": "Succeeded"}}, subresource="status")
-            await holds(cluster, 1000 if name == names[0] else 0)
+            await cluster.holds(1000 if name == names[0] else 0, "g")
     await cluster.record("g", "finished")
 
 
@@ -315,9 +302,9 @@ async def test_surplus_pods_start_as_a_new_group_after_the_group_has_finished(cl
         each["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     await create(cluster, *beside)
     await event_says(cluster, "beside-1", "PodGroup g has quota for 2 pods like it")
-    await succeed(cluster, "g-0", "g-1")
+    await cluster.end_pods("Succeeded", "g-0", "g-1")
     await pods_until(cluster, lambda found: all(runs(found[name]) for name in ("beside-0", "beside-1")))
-    await holds(cluster, 2000)
+    await cluster.holds(2000, "g")
 
 
 @pytest.mark.costly
@@ -339,7 +326,7 @@ async def test_large_group_takes_one_patch_per_pod_and_does_not_delay_other_jobs
     faults.remove()
     await pods_until(cluster, lambda found: not any(obj["spec"].get("schedulingGates") for obj in found.values()))
     await patched(cluster, 250, jobs=1)
-    assert await held(cluster) == 250_000
+    assert await cluster.held("g") == 250_000
 
 
 async def runs_by_now(cluster, name):

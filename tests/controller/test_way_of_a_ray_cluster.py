@@ -74,16 +74,6 @@ async def scale(cluster, **replicas):
     return await autoscaler.patch(CLUSTERS, "team-a", "ray", {"spec": {"workerGroupSpecs": scaled}})
 
 
-async def holds(cluster, name, cpus):
-    async def look():
-        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        held = [each.usage["cpu"] for record in found if record.workload.name == name and record.admission
-                for each in record.admission.pod_sets]  # fmt: skip
-        return sum(held) == 1000 * cpus
-
-    await cluster.eventually(look)
-
-
 @pytest.mark.costly
 async def test_scaled_down_raycluster_releases_quota_only_as_its_pods_end(cluster):
     await submit(cluster, stop="never", gpu=3, cpu=2)
@@ -94,14 +84,14 @@ async def test_scaled_down_raycluster_releases_quota_only_as_its_pods_end(cluste
     await scale(cluster, gpu=1, cpu=1)
     for number in (1, 2):
         await end(cluster, "gpu")
-        await holds(cluster, "ray", 6 - number)  # includes the quota of terminating pods
+        await cluster.holds(1000 * (6 - number), "ray")  # includes the quota of terminating pods
     # The next leader continues to count terminating pods.
     await cluster.end()
     await cluster.start(kinds=KINDS)
     assert not runs(cluster.user.get("jobs", "team-a", "next"))
     await end(cluster, "cpu")
     await cluster.job("next", runs)
-    await holds(cluster, "ray", 3)
+    await cluster.holds(3000, "ray")
     after = await ready(cluster, 3)
     assert after.items() <= before.items()
     now = await cluster.record("ray", "admitted")
@@ -125,13 +115,6 @@ async def end(cluster, group):
     await cluster.user.delete("pods", "team-a", found[0]["metadata"]["name"], grace=0)
 
 
-async def says(cluster, message):
-    async def look():
-        return (await cluster.record("ray", "admitted")).message == message
-
-    await cluster.eventually(look)
-
-
 async def ledger(cluster):
     """(amount, end reason) of all ledger rows, in order."""
     record = await cluster.store.workloads.get("team-a", "ray")
@@ -147,7 +130,7 @@ async def test_scale_up_waits_for_quota_and_does_not_restart_running_workers(clu
     assert asked["spec"]["workerGroupSpecs"][0]["replicas"] == 1
     grown = await ready(cluster, 4)
     assert before.items() <= grown.items()
-    await holds(cluster, "ray", 4)
+    await cluster.holds(4000, "ray")
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
     # Without free quota the request waits in the queue, before later Jobs.
     await cluster.submit(job("beside", cpu="2"))
@@ -155,21 +138,23 @@ async def test_scale_up_waits_for_quota_and_does_not_restart_running_workers(clu
     await scale(cluster, gpu=5)
     await cluster.submit(job("later", cpu="2"))
     await cluster.record("later", "pending", reason="WaitingForQuota")
-    await holds(cluster, "ray", 4)
-    await says(cluster, f"{ADMITTED} It asks for 2 more pods: as soon as there is quota, without a restart.")
+    await cluster.holds(4000, "ray")
+    await cluster.says(
+        "ray", f"{ADMITTED} It asks for 2 more pods: as soon as there is quota, without a restart.", "admitted"
+    )
     line = [place.workload.name for place in cluster.controller.engine().listing("cq", limit=9)]
     assert line == ["ray", "later"]
     # Sluice ends before it could update the RayCluster: the next leader does.
     await cluster.cut_off()
     await cluster.user.delete("jobs", "team-a", "beside", propagation="Background")
-    await holds(cluster, "ray", 6)
+    await cluster.holds(6000, "ray")
     await cluster.end()
     assert cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"][0]["replicas"] == 3
     await cluster.reconnect()
     await cluster.start(kinds=KINDS)
     whole = await ready(cluster, 6)
     assert grown.items() <= whole.items()
-    await says(cluster, ADMITTED)
+    await cluster.says("ray", ADMITTED, "admitted")
     await cluster.record("later", "pending", reason="WaitingForQuota")
     assert [reason for reason, _ in await cluster.history("ray")].count("Resized") == 2
 
@@ -202,14 +187,14 @@ async def test_scale_request_can_be_withdrawn_and_scale_up_past_webhook_is_evict
     assert SCALED in wished["metadata"]["annotations"]
     fewer = await scale(cluster, gpu=1)
     assert SCALED not in fewer["metadata"]["annotations"]
-    await holds(cluster, "ray", 3)
-    await says(cluster, ADMITTED)
+    await cluster.holds(3000, "ray")
+    await cluster.says("ray", ADMITTED, "admitted")
     await ready(cluster, 3)
     await cluster.user.delete("mutatingwebhookconfigurations", "", "sluice")
     before = await cluster.record("ray", "admitted")
     await scale(cluster, gpu=4)
     await cluster.record("ray", "pending", reason="WaitingForQuota")
-    await holds(cluster, "ray", 0)
+    await cluster.holds(0, "ray")
     assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
 
 
@@ -220,21 +205,23 @@ async def test_scale_request_waits_while_local_queue_points_to_another_cluster_q
     await cluster.submit(job("beside", cpu="4"))
     await cluster.job("beside", runs)
     await scale(cluster, gpu=2)
-    await says(cluster, f"{ADMITTED} It asks for 1 more pod: as soon as there is quota, without a restart.")
+    await cluster.says(
+        "ray", f"{ADMITTED} It asks for 1 more pod: as soon as there is quota, without a restart.", "admitted"
+    )
     await cluster.apply(cluster_queue("new", cpu="99"), local_queue(cluster_queue="new"))
     barred = (
         "It asks for 1 more pod, and gets none as it is: LocalQueue lq now points to ClusterQueue new. "
         "Hold it and release it (`sluice hold`, `sluice release`) to have all of it queue there."
     )
-    await says(cluster, f"{ADMITTED} {barred}")
+    await cluster.says("ray", f"{ADMITTED} {barred}", "admitted")
     await cluster.user.delete("jobs", "team-a", "beside", propagation="Background")
     await scale(cluster, gpu=3)
-    await says(cluster, f"{ADMITTED} {barred.replace('1 more pod', '2 more pods')}")
-    await holds(cluster, "ray", 2)
+    await cluster.says("ray", f"{ADMITTED} {barred.replace('1 more pod', '2 more pods')}", "admitted")
+    await cluster.holds(2000, "ray")
     await cluster.apply(local_queue())
     grown = await ready(cluster, 4)
     assert before.items() <= grown.items()
-    await says(cluster, ADMITTED)
+    await cluster.says("ray", ADMITTED, "admitted")
 
 
 @pytest.mark.costly
@@ -250,10 +237,10 @@ async def test_scale_up_is_declined_with_message_if_queue_has_admission_checks(c
     await ready(cluster, 2)
     await scale(cluster, gpu=2)
     none = "It asks for 1 more pod, and gets none: the admission checks of its ClusterQueue were not asked about them."
-    await says(cluster, f"{ADMITTED} {none}")
-    await holds(cluster, "ray", 2)
+    await cluster.says("ray", f"{ADMITTED} {none}", "admitted")
+    await cluster.holds(2000, "ray")
     await cluster.user.patch(CLUSTERS, "team-a", "ray", {"metadata": {"annotations": {SCALED: None}}})
-    await says(cluster, ADMITTED)
+    await cluster.says("ray", ADMITTED, "admitted")
 
 
 async def pods_until(cluster, *, staying, ending=()):
@@ -280,7 +267,7 @@ async def test_scale_up_waits_until_pods_of_previous_scale_down_have_ended(clust
     await pods_until(cluster, staying=4, ending=("gpu",))
     await end(cluster, "gpu")
     await pods_until(cluster, staying=6)
-    await holds(cluster, "ray", 6)
+    await cluster.holds(6000, "ray")
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
 
 
@@ -330,4 +317,4 @@ async def test_raycluster_evicted_with_pending_scale_request_requests_all_its_po
         await cluster.user.delete("jobs", "team-a", name, propagation="Background")
     await cluster.order("ray", held=False)
     await ready(cluster, 5)
-    await holds(cluster, "ray", 5)
+    await cluster.holds(5000, "ray")

@@ -65,15 +65,6 @@ async def pods(cluster, *numbers):
     return web_pods(await pods_until(cluster.user, "team-a", lambda found: running(*numbers)(web_pods(found))))
 
 
-async def holds(cluster, cpus):
-    async def look():
-        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
-        return sum(held) == 1000 * cpus
-
-    await cluster.eventually(look)
-
-
 def uids(found):
     return {name: each["metadata"]["uid"] for name, each in found.items()}
 
@@ -92,39 +83,39 @@ async def test_stateful_set_starts_as_a_whole_and_quota_follows_replicas(cluster
     assert [each.count for each in waiting.workload.pod_sets] == [3]
     await cluster.user.delete("jobs", "team-a", "before", propagation="Background")
     before = await pods(cluster, 3)
-    await holds(cluster, 3)
+    await cluster.holds(3000)
     first = await cluster.record("web", "admitted")
 
     # Scale-up within the quota does not affect running pods.
     await scale(cluster, 4)
     grown = await pods(cluster, 4)
-    await holds(cluster, 4)
+    await cluster.holds(4000)
     assert uids(before).items() <= uids(grown).items()
     await scale(cluster, 6)
     # With OrderedReady the next pod is created when this one runs.
     await pods(cluster, 4, 1 if management == "OrderedReady" else 2)
     await cluster.submit(job("after"))
     await cluster.record("after", "pending", reason="WaitingForQuota")
-    await holds(cluster, 4)
+    await cluster.holds(4000)
 
     # After a scale-down the pending Job gets the quota.
     await scale(cluster, 3)
     shrunk = await pods(cluster, 3)
     assert uids(before) == uids(shrunk)
     await cluster.job("after", runs)
-    await holds(cluster, 4)
+    await cluster.holds(4000)
     now = await cluster.record("web", "admitted")
     assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
     assert [each.count for each in now.workload.pod_sets] == [3]
 
     await scale(cluster, 0)
     await cluster.record("web", "finished")
-    await holds(cluster, 1)
+    await cluster.holds(1000)
     await scale(cluster, 2)
     await pods(cluster, 2)
-    await holds(cluster, 3)
+    await cluster.holds(3000)
     await cluster.user.delete(SETS, "team-a", "web", propagation="Background")
-    await holds(cluster, 1)
+    await cluster.holds(1000)
 
 
 @pytest.mark.costly
@@ -140,20 +131,20 @@ async def test_scaled_down_stateful_set_releases_quota_only_as_its_pods_end(clus
 
     await pods_until(cluster.user, "team-a", ending)
     await cluster.user.delete("pods", "team-a", "web-3", grace=0)
-    await holds(cluster, 3)  # includes the pod that still terminates
+    await cluster.holds(3000)  # includes the pod that still terminates
     # The next leader counts the terminating pod, too.
     await cluster.end()
     await cluster.start(kinds=KINDS)
     assert "next" in [each["metadata"]["name"] for each in cluster.user.list("jobs", "team-a") if not runs(each)]
     await cluster.user.delete("pods", "team-a", "web-2", grace=0)
     await cluster.job("next", runs)
-    await holds(cluster, 4)
+    await cluster.holds(4000)
     # Scaled up again without free quota, the new pod stays gated.
     await scale(cluster, 3)
     await pods_until(cluster.user, "team-a", lambda found: gated_ones(found) == {"web-2"})
     await cluster.user.delete("jobs", "team-a", "next", propagation="Background")
     await pods_until(cluster.user, "team-a", lambda found: "web-2" in found and not gated_ones(found))
-    await holds(cluster, 3)
+    await cluster.holds(3000)
 
 
 def gated_ones(found):
@@ -166,13 +157,13 @@ async def test_scale_up_of_stateful_set_is_completed_after_restart(cluster):
     await pods(cluster, 1)
     await cluster.cut_off()
     await scale(cluster, 4)
-    await holds(cluster, 4)
+    await cluster.holds(4000)
     await cluster.end()
     assert len(gated_ones({each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")})) == 3
     await cluster.reconnect()
     await cluster.start(kinds=KINDS)
     await pods(cluster, 4)
-    await holds(cluster, 4)
+    await cluster.holds(4000)
 
 
 @pytest.mark.costly
@@ -182,12 +173,12 @@ async def test_evicted_stateful_set_is_recreated_gated_and_queues_with_new_repli
     first = await cluster.record("web", "admitted")
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods(cluster, 0, 3)
-    await holds(cluster, 0)
+    await cluster.holds(0)
     await scale(cluster, 2)
     await pods(cluster, 0, 2)
     await cluster.apply(cluster_queue())
     await pods(cluster, 2)
-    await holds(cluster, 2)
+    await cluster.holds(2000)
     assert (await cluster.record("web", "admitted")).workload.uid == first.workload.uid
 
 
@@ -200,7 +191,7 @@ async def test_pod_beyond_quota_whose_gate_is_removed_is_replaced_by_gated_pod(c
     await pods_until(
         cluster.user, "team-a", lambda found: running(4, 1)(found) and uids(found)["web-4"] != uids(before)["web-4"]
     )
-    await holds(cluster, 4)
+    await cluster.holds(4000)
 
 
 @pytest.mark.parametrize("when", ["waiting", "running"])
@@ -231,7 +222,7 @@ async def test_larger_pod_of_edited_template_waits_beside_running_pod(cluster):
     larger = {"containers": [{**container, "resources": {"requests": {"cpu": "2"}}}]}
     await cluster.sandbox.local("alice").patch(SETS, "team-a", "web", {"spec": {"template": {"spec": larger}}})
     await pods(cluster, 1, 1)
-    await holds(cluster, 2)
+    await cluster.holds(2000)
 
 
 def owners(obj):
@@ -243,17 +234,17 @@ async def test_workload_of_deleted_set_ends_with_its_last_orphaned_pod(cluster):
     await pods(cluster, 3)
     await cluster.user.delete(SETS, "team-a", "web", propagation="Orphan")
     await pods_until(cluster.user, "team-a", lambda found: not any(map(owners, web_pods(found).values())))
-    await holds(cluster, 3)
+    await cluster.holds(3000)
     for name in ("web-0", "web-1"):
         await cluster.user.delete("pods", "team-a", name)
     await pods(cluster, 1)
     await cluster.submit(job("next", cpu="2"))
     await cluster.record("next", "pending", reason="WaitingForQuota")
-    await holds(cluster, 3)
+    await cluster.holds(3000)
     await cluster.user.delete("pods", "team-a", "web-2")
     await cluster.record("web", "finished")
     await cluster.job("next", runs)
-    await holds(cluster, 2)
+    await cluster.holds(2000)
 
 
 async def test_queue_label_on_template_is_used_and_pod_group_of_user_is_kept(cluster):
@@ -261,7 +252,7 @@ async def test_queue_label_on_template_is_used_and_pod_group_of_user_is_kept(clu
     await pods(cluster, 2)
     assert [each.count for each in (await cluster.record("web", "admitted")).workload.pod_sets] == [2]
     await cluster.user.delete(SETS, "team-a", "web", propagation="Foreground")
-    await holds(cluster, 0)
+    await cluster.holds(0)
     own = {"sluice.dev/queue-name": "lq", "sluice.dev/pod-group-name": "both"}
     stored = await submit(cluster, 1, labels={}, in_template=own)
     assert "sluice.dev/pod-group-total-count" not in stored["spec"]["template"]["metadata"]["annotations"]

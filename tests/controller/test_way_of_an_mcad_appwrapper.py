@@ -58,10 +58,6 @@ def pods(cluster):
     return {each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")}
 
 
-async def end(cluster, number, phase):
-    await cluster.user.patch("pods", "team-a", f"{NAME}-{number}", {"status": {"phase": phase}}, subresource="status")
-
-
 async def test_appwrapper_status_has_the_values_that_torchx_reads(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, of_torchx())
@@ -74,8 +70,8 @@ async def test_appwrapper_status_has_the_values_that_torchx_reads(cluster):
     for each in pods(cluster).values():
         assert each["spec"]["nodeSelector"] == {"type": "kwok"}
         assert each["metadata"]["labels"]["appwrapper.mcad.ibm.com"] == NAME
-    await end(cluster, 0, "Succeeded")
-    await end(cluster, 1, "Succeeded")
+    await cluster.end_pods("Succeeded", f"{NAME}-0")
+    await cluster.end_pods("Succeeded", f"{NAME}-1")
     assert (await cluster.record(NAME, "finished")).outcome == "Succeeded"
     # `state` stays Running: TorchX does not know Completed, and its manifest does not request it.
     await state(cluster, state="Running", queuejobstate="Completed", Succeeded=2)
@@ -84,9 +80,9 @@ async def test_appwrapper_status_has_the_values_that_torchx_reads(cluster):
 async def test_appwrapper_fails_when_a_pod_has_failed_and_none_runs(cluster):
     await submit(cluster, of_torchx())
     await state(cluster, running=2)
-    await end(cluster, 0, "Failed")
+    await cluster.end_pods("Failed", f"{NAME}-0")
     await state(cluster, state="Running", running=1, failed=1)
-    await end(cluster, 1, "Succeeded")
+    await cluster.end_pods("Succeeded", f"{NAME}-1")
     await state(cluster, state="Failed", Succeeded=1, failed=1)
     assert (await cluster.record(NAME, "finished")).outcome == "Failed"
 

@@ -87,16 +87,6 @@ async def scale(cluster, replicas):
     )
 
 
-async def holds(cluster, millis):
-    """Wait until the only workload of the namespace holds this much CPU."""
-
-    async def look():
-        (record,) = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        return record.admission and sum(each.usage["cpu"] for each in record.admission.pod_sets) == millis
-
-    await cluster.eventually(look)
-
-
 @pytest.mark.parametrize("kind", [kind for kind, _ in FIELDS])
 async def test_autoscaler_gets_workers_by_the_quota_of_the_object_that_its_cluster_is_part_of(cluster, kind):
     plural = f"{kind.lower()}s"
@@ -105,7 +95,7 @@ async def test_autoscaler_gets_workers_by_the_quota_of_the_object_that_its_clust
     await scale(cluster, 4)
     grown = await pods_until(cluster.user, "team-a", running(5))
     assert before.keys() <= grown.keys()
-    await holds(cluster, 2500)
+    await cluster.holds(2500)
     # Without quota the request waits, and the object that its user knows says so; the next leader knows it, too.
     await cluster.apply(cluster_queue(cpu="2500m"))
     asked = await scale(cluster, 5)
@@ -116,17 +106,17 @@ async def test_autoscaler_gets_workers_by_the_quota_of_the_object_that_its_clust
     assert (await pods_until(cluster.user, "team-a", running(5))).keys() == grown.keys()
     await cluster.apply(cluster_queue())
     await pods_until(cluster.user, "team-a", running(6))
-    await holds(cluster, 3000)
+    await cluster.holds(3000)
     # Quota follows the pods that the autoscaler removes, and a new start has the numbers of the object.
     await scale(cluster, 1)
-    await holds(cluster, 1000)
+    await cluster.holds(1000)
     await pods_until(cluster.user, "team-a", running(2))
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster.user, "team-a", running(0))
     await cluster.record("ray", "pending")
     await cluster.apply(cluster_queue())
     await pods_until(cluster.user, "team-a", running(3))
-    await holds(cluster, 1500)
+    await cluster.holds(1500)
 
 
 async def test_workers_that_an_autoscaler_gets_past_the_webhook_are_taken_back_and_asked_for(world):
@@ -141,7 +131,7 @@ async def test_workers_that_an_autoscaler_gets_past_the_webhook_are_taken_back_a
         await pods_until(world.user, "team-a", running(3))
         await world.apply(cluster_queue())
         await pods_until(world.user, "team-a", running(4))
-        await holds(world, 2000)
+        await world.holds(2000)
 
 
 async def says(cluster, words):
@@ -167,4 +157,4 @@ async def test_rayjob_of_a_raycronjob_is_queued_by_a_rule(world, tmp_path):
         assert created["metadata"]["labels"] == {**labels, "sluice.dev/queue-name": "lq"}
         assert created["spec"]["suspend"] is True
         await pods_until(world.user, "team-a", running(3))
-        await holds(world, 1500)
+        await world.holds(1500)

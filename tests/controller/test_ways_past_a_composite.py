@@ -16,7 +16,6 @@ from composites import (
     pods,
     running_cluster,
     runs,
-    says,
     serve,
     started,
     tree,
@@ -45,13 +44,13 @@ async def test_groups_added_to_a_foreign_composite_delay_only_themselves(cluster
     await pod_group(cluster, "z-leaf", "z-tree", gang=1)
     await pods(cluster, "z-late", 0, queue="another")
     await pods(cluster, "z-leaf", 0)
-    await says(cluster, "z-late", AFTER)
-    await says(cluster, "z-tree", AFTER)
+    await cluster.says("z-late", AFTER)
+    await cluster.says("z-tree", AFTER)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, 1)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
     await cluster.record("z-late", "pending", reason="Misconfigured")
-    await says(cluster, "z-tree", "It starts as a whole, and 1 of the 9 groups of CompositePodGroup z-tree are there.")
+    await cluster.says("z-tree", "It starts as a whole, and 1 of the 9 groups of CompositePodGroup z-tree are there.")
     assert await held(cluster) == {"rc": 3}
 
 
@@ -60,7 +59,7 @@ async def test_composite_with_pods_of_several_queues_waits(cluster):
     await tree(cluster, gpu=1)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, queue="other")
-    await says(cluster, "rc", child_sentences.group_of_several_queues({"lq": ["rc-head-0"], "other": ["rc-gpu-0"]}))
+    await cluster.says("rc", child_sentences.group_of_several_queues({"lq": ["rc-head-0"], "other": ["rc-gpu-0"]}))
     await cluster.user.delete("pods", "team-a", "rc-gpu-0")
     await pods(cluster, "rc-gpu", 1)
     await ungated(cluster, "rc-head-0", "rc-gpu-1")
@@ -70,7 +69,7 @@ async def test_pod_of_incomplete_composite_whose_gate_is_removed_is_deleted(clus
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0)
-    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("rc", "It starts as a whole, and 2 of its 3 pods are there.")
     await cluster.user.patch("pods", "team-a", "rc-head-0", {"spec": {"schedulingGates": None}})
     await pods_until(cluster.user, "team-a", lambda found: found.keys() == {"rc-gpu-0"})
     assert await held(cluster) == {}
@@ -133,7 +132,7 @@ async def _has_fault(cluster):
 async def test_composite_of_another_namespace_is_not_used_as_parent(cluster):
     await pod_group(cluster, "rc-head", "rc", gang=1)
     await pods(cluster, "rc-head", 0)
-    await says(cluster, "rc", NO_PARENT)
+    await cluster.says("rc", NO_PARENT)
     obj = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "CompositePodGroup", "metadata": {"name": "rc"}}
     obj["spec"] = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}
     await cluster.user.create(plural(COMPOSITE), "team-b", obj)
@@ -141,7 +140,7 @@ async def test_composite_of_another_namespace_is_not_used_as_parent(cluster):
     await pod_group(cluster, "beside-head", "beside", gang=1)
     await pods(cluster, "beside-head", 0)
     await ungated(cluster, "beside-head-0")
-    await says(cluster, "rc", NO_PARENT)
+    await cluster.says("rc", NO_PARENT)
 
 
 @pytest.mark.parametrize("parent", [3, "A_b", "x" * 300, ["rc"], {"name": "rc"}, ""])
@@ -183,8 +182,7 @@ async def test_composite_and_pod_group_with_the_same_name_wait(cluster):
     await pod_group(cluster, "rc", gang=1)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc", 0)
-    await says(
-        cluster,
+    await cluster.says(
         "rc",
         "It starts as a whole, but PodGroup rc and CompositePodGroup rc must not have the same name.",
     )
@@ -205,8 +203,8 @@ async def test_audit_finds_no_difference_for_composites_in_any_state(cluster):
     await pods(cluster, "rc-gpu", 0, 1, 2)
     await pods(cluster, "z-late", 0)
     await pods(cluster, "alone", 0)
-    await says(cluster, "z-late", AFTER)
-    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.says("z-late", AFTER)
+    await cluster.says("rc", "It starts as a whole, and 2 of its 3 pods are there.")
     await cluster.record("alone", "pending")
     await audits_agree(cluster)
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
@@ -245,7 +243,7 @@ async def test_pod_groups_start_separately_without_the_api_of_composites(no_comp
     await pods(no_composite_api, "rc-head", 0)
     await pods(no_composite_api, "rc-gpu", 0)
     await ungated(no_composite_api, "rc-head-0")
-    await says(no_composite_api, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await no_composite_api.says("rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
     no_composite_api.controller.auditor.grace = 0.0
     await audits_agree(no_composite_api)
     assert not [key for key in no_composite_api.client.requests if "compositepodgroups" in key[1]]
@@ -254,11 +252,11 @@ async def test_pod_groups_start_separately_without_the_api_of_composites(no_comp
 async def test_pending_pod_group_follows_installation_and_removal_of_the_api(no_composite_api):
     await pod_group(no_composite_api, "rc-gpu", "rc", gang=2)
     await pods(no_composite_api, "rc-gpu", 0)
-    await says(no_composite_api, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await no_composite_api.says("rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
     await serve(no_composite_api, COMPOSITE)
-    await says(no_composite_api, "rc", NO_PARENT)
+    await no_composite_api.says("rc", NO_PARENT)
     await no_composite_api.user.delete("customresourcedefinitions", "", f"{COMPOSITE.plural}.{COMPOSITE.group}")
-    await says(no_composite_api, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await no_composite_api.says("rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
     await pods(no_composite_api, "rc-gpu", 1)
     await ungated(no_composite_api, "rc-gpu-0", "rc-gpu-1")
 
@@ -271,7 +269,7 @@ async def test_composite_does_not_wait_for_pod_group_that_ran_before_the_api(no_
     await composite(no_composite_api, "rc", gang=2)
     await pod_group(no_composite_api, "rc-gpu", "rc", gang=2)
     await pods(no_composite_api, "rc-gpu", 0)
-    await says(no_composite_api, "rc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await no_composite_api.says("rc", "It starts as a whole, and 1 of its 2 pods are there.")
     await no_composite_api.user.delete("pods", "team-a", "rc-head-0", grace=0)
     await pods(no_composite_api, "rc-head", 2)
     await ungated(no_composite_api, "rc-head-1", "rc-head-2")
@@ -293,6 +291,6 @@ async def test_only_groups_in_composites_wait_while_composites_cannot_be_listed(
     await pod_group(cluster, "plain", gang=1)
     await pods(cluster, "plain", 0)
     await ungated(cluster, "plain-0")
-    await says(cluster, "rc", NO_PARENT)
+    await cluster.says("rc", NO_PARENT)
     cluster.sandbox.faults.remove()
     await ungated(cluster, "plain-0", "rc-head-0", "rc-gpu-0")

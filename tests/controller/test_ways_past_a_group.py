@@ -70,15 +70,6 @@ def claimant(cluster, plural, name):
     return forged
 
 
-async def holds(cluster, cpus):
-    async def look():
-        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        held = [each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets]
-        return sum(held) == cpus
-
-    await cluster.eventually(look)
-
-
 async def test_pending_pods_whose_gates_are_removed_are_recreated_with_gates(cluster, plural):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, plural)
@@ -91,7 +82,7 @@ async def test_pending_pods_whose_gates_are_removed_are_recreated_with_gates(clu
         return running(0, 2)(found) and not uids & {each["metadata"]["uid"] for each in found.values()}
 
     await pods_until(cluster.user, "team-a", recreated)
-    await holds(cluster, 0)
+    await cluster.holds(0)
     status = cluster.user.get(plural, "team-a", NAMES[plural]).get("status", {})
     assert "retryCount" not in status
 
@@ -101,7 +92,7 @@ async def test_more_pods_than_were_admitted_stay_gated(cluster):
     tasks = cluster.user.get(JOBS, "team-a", DDP)["spec"]["tasks"]
     await cluster.user.patch(JOBS, "team-a", DDP, {"spec": {"tasks": [{**tasks[0], "replicas": 3}, tasks[1]]}})
     await pods_until(cluster.user, "team-a", running(2, 2))
-    await holds(cluster, 4000)
+    await cluster.holds(4000)
 
 
 @pytest.mark.parametrize("when", ["waiting", "running"])
@@ -176,7 +167,7 @@ async def test_pod_forged_by_a_user_never_starts(cluster, plural, name):
 
         # Volcano may treat the end of the forged pod as that of a pod of the Job, and recreate all pods.
         await pods_until(cluster.user, "team-a", its_own_run)
-        await holds(cluster, 4000)
+        await cluster.holds(4000)
 
 
 @pytest.mark.costly
@@ -186,7 +177,7 @@ async def test_orphaned_pods_of_volcano_job_hold_quota_until_they_end(cluster):
     await until(cluster.user, "pods", f"{DDP}-train-0-0", lambda each: not each["metadata"].get("ownerReferences"))
     await cluster.user.create("pods", "team-a", pod("later", queue="test", cpu="2"))
     await cluster.record("later", "pending", reason="WaitingForQuota")
-    await holds(cluster, 4000)
+    await cluster.holds(4000)
     for number in range(2):
         await cluster.user.delete("pods", "team-a", f"{DDP}-train-{number}-0")
     await cluster.record("later", "admitted")

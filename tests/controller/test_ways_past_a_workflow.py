@@ -94,12 +94,6 @@ def pod_of(owner, name):
     return claimant(owner, made)
 
 
-async def held(cluster):
-    """Return the quota in use, in milli-CPU."""
-    found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-    return sum(each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets)
-
-
 PAST_THE_WEBHOOK = {"spec": {"suspend": False}, "metadata": {"annotations": {"past": "the webhook"}}}
 """Change that the webhook does not handle."""
 
@@ -127,7 +121,7 @@ async def test_pending_workflow_cannot_be_unsuspended_by_users(cluster, mallory)
     await until(cluster.user, PLURAL, NAME, is_stopped_again)
     left = await mallory.patch(PLURAL, "team-a", NAME, {"spec": {"suspend": False}, "metadata": UNLABELLED})
     assert left["spec"]["suspend"] is True
-    assert await held(cluster) == 0
+    assert await cluster.held() == 0
 
 
 @pytest.mark.costly
@@ -146,7 +140,7 @@ async def test_workflow_edited_to_larger_pods_is_suspended_and_holds_quota_until
     assert larger["spec"]["suspend"] is True
     await cluster.submit(job("after", queue="user-queue", cpu="1"))
     await cluster.record("after", "pending", reason="WaitingForQuota")
-    assert await held(cluster) == 4000
+    assert await cluster.held() == 4000
     await end_pods(cluster, obj)
     waiting = await cluster.record(NAME, "pending")
     assert waiting.workload.pod_sets[0].requests["cpu"] == 3000
@@ -169,7 +163,7 @@ async def test_forged_children_of_workflow_need_quota_of_their_own(cluster, mall
     found = {each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")}
     assert GATE in found["two"]["spec"]["schedulingGates"]
     assert four_run(found)
-    assert await held(cluster) == 4000
+    assert await cluster.held() == 4000
 
 
 async def test_orphaned_pods_of_workflow_hold_quota_until_they_end(cluster, mallory):
@@ -178,7 +172,7 @@ async def test_orphaned_pods_of_workflow_hold_quota_until_they_end(cluster, mall
     await cluster.record(NAME, "evicting", reason="Deleted")
     await mallory.create("pods", "team-a", pod("later", queue="user-queue"))
     await cluster.record("later", "pending", reason="WaitingForQuota")
-    assert await held(cluster) == 4000
+    assert await cluster.held() == 4000
     await end_pods(cluster, obj)
     await cluster.record("later", "admitted")
 
@@ -190,7 +184,7 @@ async def test_pending_workflow_kept_by_finalizer_cannot_be_unsuspended(cluster,
     await mallory.delete(PLURAL, "team-a", NAME)
     await mallory.patch(PLURAL, "team-a", NAME, PAST_THE_WEBHOOK)
     await until(cluster.user, PLURAL, NAME, is_stopped_again)
-    assert await held(cluster) == 0
+    assert await cluster.held() == 0
 
 
 async def test_running_workflow_kept_by_finalizer_is_suspended_when_its_quota_is_free(cluster, mallory):
@@ -211,6 +205,6 @@ async def test_workflow_suspended_or_reduced_by_user_holds_quota_of_its_running_
     await mallory.create("pods", "team-a", pod("later", queue="user-queue"))
     await cluster.record("later", "pending", reason="WaitingForQuota")
     assert four_run({each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")})
-    assert await held(cluster) == 4000
+    assert await cluster.held() == 4000
     await end_pods(cluster, obj)
     await cluster.record("later", "admitted")

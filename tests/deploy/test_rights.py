@@ -18,7 +18,6 @@ import aiohttp
 import pytest
 import yaml
 from chart import NAMESPACE, Object, rendered
-from ports import free_port
 
 from admission.cli.serve.aggregation import Aggregation
 from admission.cluster.client import Client
@@ -32,7 +31,7 @@ from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-from tests.cli.serve_processes import NODE, Replica, job, serving
+from tests.cli.serve_processes import NODE, Replica, gate_flags, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from tests.deploy.custom_objects import custom_object, make_child, until, update_child
 from tests.queue_objects import (
@@ -423,12 +422,9 @@ def _is_ungated(name: str, obj: Object) -> bool:
 async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
     """Make Sluice send all its kinds of requests to a cluster, mostly through `sluice serve`."""
     (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": INTEGRATIONS}))
-    webhook = free_port()
     flags = (
         f"--config={folder / 'sluice.yaml'}",
-        f"--webhook-url=https://127.0.0.1:{webhook}",
-        f"--webhook-address=127.0.0.1:{webhook}",
-        f"--certificate-directory={folder / 'certificates'}",
+        *gate_flags(folder),
         f"--certificate-secret={NAMESPACE}/sluice-webhook-certificates",
         f"--lease={NAMESPACE}/sluice",
     )

@@ -1,18 +1,13 @@
 """APIServices: an aggregated API server as seen by clients of the sandbox, and the requests that it receives."""
 
-import asyncio
 import base64
 import json
-import shutil
-import ssl
 
 import aiohttp
 import pytest
 import yaml
 from apple_server import PREFIX, apple_server
 from yarl import URL
-
-from admission.sandbox import Sandbox
 
 NAME = "v1.fruit.example.com"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -49,12 +44,6 @@ async def register(sandbox, served, **spec):
 
 
 @pytest.fixture
-async def sandbox():
-    async with Sandbox(controllers=False) as running:
-        yield running
-
-
-@pytest.fixture
 def config(sandbox):
     return sandbox.local("tester").get("configmaps", "kube-system", "extension-apiserver-authentication")["data"]
 
@@ -71,15 +60,6 @@ async def registered(sandbox, served):
     await wait_for_condition(sandbox, "True")
     served.seen.clear()
     return served
-
-
-@pytest.fixture
-async def http(sandbox):
-    context = ssl.create_default_context(cadata=sandbox.ca_pem)
-    connector = aiohttp.TCPConnector(ssl=context)
-    headers = {"Authorization": "Bearer admin-token"}
-    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
-        yield session
 
 
 async def test_front_proxy_settings_are_published_in_the_authentication_configmap(config):
@@ -323,28 +303,16 @@ async def test_an_api_service_without_a_service_is_local(http):
 
 
 @pytest.mark.costly
-async def test_kubectl_works_with_resources_of_an_aggregated_server(registered, sandbox, tmp_path):
-    assert shutil.which("kubectl"), "kubectl is not installed"
-    config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "apple.yaml"
-    sandbox.write_kubeconfig(config)
-
-    async def kubectl(*arguments):
-        process = await asyncio.create_subprocess_exec(
-            "kubectl", "--kubeconfig", str(config), "--cache-dir", str(tmp_path / "cache"), *arguments,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
-        return output.decode()
-
+async def test_kubectl_works_with_resources_of_an_aggregated_server(registered, sandbox, kubectl, tmp_path):
+    manifest = tmp_path / "apple.yaml"
     apple = {"kind": "Apple", "apiVersion": "fruit.example.com/v1", "metadata": {"name": "boskoop"}}
     manifest.write_text(yaml.safe_dump({**apple, "spec": {"colour": "red"}}))
-    applied = await kubectl("apply", "-f", str(manifest))
+    applied = await kubectl(sandbox, "apply", "-f", str(manifest))
     assert "Warning: apples are heavy" in applied
     assert "apple.fruit.example.com/boskoop created" in applied
-    assert (await kubectl("get", "ap")).split() == ["NAME", "COLOUR", "boskoop", "red"]
-    assert (await kubectl("get", "apples", "boskoop", "-o", "jsonpath={.spec.colour}")) == "red"
-    assert "What it looks like." in await kubectl("explain", "apples.spec")
+    assert (await kubectl(sandbox, "get", "ap")).split() == ["NAME", "COLOUR", "boskoop", "red"]
+    assert (await kubectl(sandbox, "get", "apples", "boskoop", "-o", "jsonpath={.spec.colour}")) == "red"
+    assert "What it looks like." in await kubectl(sandbox, "explain", "apples.spec")
     available = ["default/apples", "True"]
-    assert (await kubectl("get", "apiservices", NAME)).split("\n")[1].split()[1:3] == available
-    await kubectl("wait", "--for=condition=Available", f"apiservice/{NAME}", "--timeout=60s")
+    assert (await kubectl(sandbox, "get", "apiservices", NAME)).split("\n")[1].split()[1:3] == available
+    await kubectl(sandbox, "wait", "--for=condition=Available", f"apiservice/{NAME}", "--timeout=60s")

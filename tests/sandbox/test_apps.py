@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -64,26 +62,6 @@ def images(admin: LocalClient) -> list[str]:
 
 def new_image(image: str) -> Object:
     return {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}
-
-
-@pytest.fixture
-def kubectl(tmp_path: Path) -> Callable[..., Awaitable[str]]:
-    """Return a function that runs the real kubectl as the administrator of a sandbox and returns its output."""
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.fail("kubectl is not in PATH; this test is about the real one", pytrace=False)
-
-    async def run(sandbox: Sandbox, *arguments: str) -> str:
-        sandbox.write_kubeconfig(tmp_path / "kubeconfig")
-        process = await asyncio.create_subprocess_exec(
-            program, "--kubeconfig", str(tmp_path / "kubeconfig"), "--cache-dir", str(tmp_path / "cache"),
-            *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        out, _ = await process.communicate()
-        assert process.returncode == 0, out.decode()
-        return out.decode()
-
-    return run
 
 
 @pytest.mark.costly

@@ -2,31 +2,14 @@
 
 import asyncio
 import json
-import ssl
 from contextlib import suppress
 
 import aiohttp
 import pytest
 
-from admission.sandbox import Sandbox
-
 MAPS = "/api/v1/namespaces/default/configmaps"
 FAULTS = "/sandbox/faults"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-
-
-@pytest.fixture
-async def sandbox():
-    async with Sandbox(controllers=False) as running:
-        yield running
-
-
-@pytest.fixture
-async def http(sandbox):
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=sandbox.ca_pem))
-    headers = {"Authorization": "Bearer admin-token"}
-    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
-        yield session
 
 
 @pytest.fixture

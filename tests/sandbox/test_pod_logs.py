@@ -1,8 +1,5 @@
 """The subresource `log`: output of simulated containers, as kubectl and `sluice logs` request it."""
 
-import ssl
-
-import aiohttp
 import pytest
 
 from admission.sandbox import Sandbox
@@ -24,14 +21,6 @@ async def sandbox():
     async with Sandbox(speed=600) as running:
         await running.local("admin").create("nodes", "", {**NODE})
         yield running
-
-
-@pytest.fixture
-async def http(sandbox):
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=sandbox.ca_pem))
-    headers = {"Authorization": "Bearer admin-token"}
-    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
-        yield session
 
 
 async def log(http, name, **params):

@@ -1,12 +1,8 @@
 """The sandbox's API server and local client, beyond the recorded cases."""
 
-import asyncio
 import json
-import shutil
-import ssl
 from contextlib import closing
 
-import aiohttp
 import pytest
 import yaml
 
@@ -19,21 +15,6 @@ def job(name, **spec):
     containers = [{"name": "main", "image": "registry.example/app:1"}]
     template = {"spec": {"restartPolicy": "Never", "containers": containers}}
     return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
-
-
-@pytest.fixture
-async def sandbox():
-    async with Sandbox(controllers=False) as running:
-        yield running
-
-
-@pytest.fixture
-async def http(sandbox):
-    context = ssl.create_default_context(cadata=sandbox.ca_pem)
-    headers = {"Authorization": "Bearer admin-token"}
-    connector = aiohttp.TCPConnector(ssl=context)
-    async with aiohttp.ClientSession(sandbox.url, headers=headers, connector=connector) as session:
-        yield session
 
 
 async def first_lines(response, count):
@@ -318,35 +299,25 @@ def write(path, manifest):
 
 
 @pytest.mark.costly
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
-async def test_kubectl_creates_applies_reads_and_deletes_jobs_and_creates_roles(sandbox, tmp_path):
-    config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "job.yaml"
-    sandbox.write_kubeconfig(config)
-
-    async def kubectl(*arguments):
-        process = await asyncio.create_subprocess_exec(
-            "kubectl", "--kubeconfig", str(config), "--cache-dir", str(tmp_path / "cache"), *arguments,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        output, errors = await process.communicate()
-        assert process.returncode == 0, errors.decode()
-        return output.decode()
-
-    assert "created" in await kubectl("create", "job", "made", "--image=busybox", "--", "sleep", "1")
+async def test_kubectl_creates_applies_reads_and_deletes_jobs_and_creates_roles(sandbox, kubectl, tmp_path):
+    manifest = tmp_path / "job.yaml"
+    assert "created" in await kubectl(sandbox, "create", "job", "made", "--image=busybox", "--", "sleep", "1")
     applied = {"apiVersion": "batch/v1", "kind": "Job", **job("applied")}
     write(manifest, applied)
-    assert "created" in await kubectl("apply", "-f", str(manifest))
+    assert "created" in await kubectl(sandbox, "apply", "-f", str(manifest))
     applied["metadata"]["labels"] = {"team": "a"}
     write(manifest, applied)
-    assert "configured" in await kubectl("apply", "-f", str(manifest))
+    assert "configured" in await kubectl(sandbox, "apply", "-f", str(manifest))
 
-    listed = await kubectl("get", "jobs")
+    listed = await kubectl(sandbox, "get", "jobs")
     assert listed.split("\n")[0].split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
-    assert "team=a" in await kubectl("describe", "job", "applied")
-    await kubectl("create", "clusterrole", "reader", "--verb=get,list", "--resource=jobs.batch")
-    await kubectl("create", "role", "reader", "--verb=get", "--resource=pods")
-    await kubectl("create", "rolebinding", "readers", "--role=reader", "--user=alice", "--serviceaccount=default:bot")
-    await kubectl("create", "clusterrolebinding", "readers", "--clusterrole=reader", "--group=team")
+    assert "team=a" in await kubectl(sandbox, "describe", "job", "applied")
+    await kubectl(sandbox, "create", "clusterrole", "reader", "--verb=get,list", "--resource=jobs.batch")
+    await kubectl(sandbox, "create", "role", "reader", "--verb=get", "--resource=pods")
+    await kubectl(
+        sandbox, "create", "rolebinding", "readers", "--role=reader", "--user=alice", "--serviceaccount=default:bot"
+    )
+    await kubectl(sandbox, "create", "clusterrolebinding", "readers", "--clusterrole=reader", "--group=team")
     assert sandbox.local("tester").get("rolebindings", "default", "readers")["subjects"] == [
         {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"},
         {"kind": "ServiceAccount", "name": "bot", "namespace": "default"},
@@ -354,7 +325,7 @@ async def test_kubectl_creates_applies_reads_and_deletes_jobs_and_creates_roles(
     assert sandbox.local("tester").get("clusterroles", "", "reader")["rules"] == [
         {"verbs": ["get", "list"], "apiGroups": ["batch"], "resources": ["jobs"]}
     ]
-    await kubectl("delete", "job", "made", "applied")
+    await kubectl(sandbox, "delete", "job", "made", "applied")
     assert sandbox.local("tester").list("jobs") == []
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -55,40 +52,6 @@ async def test_no_way_bypasses_the_queue(database_url: str, tmp_path: Path, setu
                 raise
         assert not cluster.observer.violations
         assert cluster.observer.checks > len(cells) / 2, "the observer has seen the pods"
-
-
-@pytest.mark.long
-async def test_make_ways_ended_by_sigterm_leaves_no_process_behind(tmp_path: Path):
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.ways", "--kinds", "Job", "--ways", "1"),
-        cwd=PAGE.parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    said = await process.stdout.readline()
-    children = _children(process.pid)
-    try:
-        assert b"combinations of kind and way" in said
-        assert any(_command(child)[2:4] == ["admission.cli.main", "serve"] for child in children)
-        process.terminate()
-        await process.communicate()
-        assert not any(map(_command, children))
-    finally:
-        for child in filter(_command, children):
-            os.kill(child, signal.SIGKILL)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _command(pid: int) -> list[str]:
-    """Return the command line of a process; empty: it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
-    except OSError:
-        return []
 
 
 def _matches(found: str, expected: str | None) -> bool:
