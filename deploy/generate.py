@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import helm_python
 import yaml
@@ -19,6 +19,9 @@ from admission.kinds import APP_WRAPPER, BATCH_JOB, JOB_SET, MCAD, all_kinds, en
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.registry import rights_beside, verbs
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 HERE = Path(__file__).parent
 CHART = HERE / "helm" / "sluice"
 NAMESPACE = "sluice-system"
@@ -27,14 +30,14 @@ KINDS = CHART / "files" / "kinds.yaml"
 
 SCHEMA = CHART / "values.schema.json"
 
-BASES = {
+BASES: Final[dict[str, dict[str, object]]] = {
     "base": {},
     "postgresql": {
         "replicas": 2,
         "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
     },
 }
-"""Chart values of each kustomize base."""
+"""Chart values of each kustomization."""
 
 _NAMESPACE = {
     "apiVersion": "v1",
@@ -43,7 +46,7 @@ _NAMESPACE = {
 }
 
 
-def render(values: dict[str, object], *, chart: Path = CHART, namespace: str = NAMESPACE) -> list[dict[str, object]]:
+def render(values: dict[str, object], *, chart: Path = CHART, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     """Return the objects of the chart for these values, without hooks, in a fixed order."""
     with helm_python.Chart.load(chart) as loaded:
         texts = loaded.render(values, name="sluice", namespace=namespace)
@@ -57,10 +60,77 @@ def render(values: dict[str, object], *, chart: Path = CHART, namespace: str = N
     return [one for one in documents if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
 
 
-def base(values: dict[str, object]) -> str:
-    """Return the manifests of one kustomize base as YAML."""
-    head = "# Generated from deploy/helm/sluice by `make manifests`; change the chart instead.\n"
-    return head + yaml.dump_all([_NAMESPACE, *render(values)], Dumper=yaml.CSafeDumper, sort_keys=False, width=200)
+_HEAD = "# Generated from deploy/helm/sluice by `make manifests`; change the chart instead.\n"
+
+
+def kustomizations() -> dict[str, str]:
+    """Return the files of the kustomizations by path: the base has all objects, the other what it changes of these."""
+    before, after = ({_target(each): each for each in render(BASES[name])} for name in ("base", "postgresql"))
+    patches = [(key, [{"$patch": "delete", **_identity(each)}]) for key, each in before.items() if key not in after]
+    patches += [(key, [*_operations(before[key], each)]) for key, each in after.items() if key in before]
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../base", "added.yaml"],
+        "patches": [{"target": dict(key), "patch": _patch(patch)} for key, patch in patches if patch],
+    }
+    files: dict[str, list[Any]] = {
+        "base/sluice.yaml": [_NAMESPACE, *before.values()],
+        "postgresql/added.yaml": [each for key, each in after.items() if key not in before],
+        "postgresql/kustomization.yaml": [kustomization],
+    }
+    return {path: _HEAD + _yaml(documents) for path, documents in files.items()}
+
+
+def _yaml(documents: list[Any]) -> str:
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=200)
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes texts of several lines as blocks."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _patch(patch: list[Any]) -> str:
+    """Return a patch of kustomize as YAML: the deletion of an object, or operations of a JSON patch."""
+    return _yaml(patch if "$patch" in patch[0] else [patch])
+
+
+def _identity(each: dict[str, Any]) -> dict[str, Any]:
+    metadata = {name: each["metadata"][name] for name in ("name", "namespace") if name in each["metadata"]}
+    return {"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": metadata}
+
+
+def _target(each: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what names an object in kustomize."""
+    group, _, version = each["apiVersion"].rpartition("/")
+    names = {"group": group, "version": version, "kind": each["kind"], **_identity(each)["metadata"]}
+    return tuple((name, value) for name, value in names.items() if value)
+
+
+def _operations(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the JSON patch that makes `after` of `before`; lists are replaced as a whole.
+
+    The operation comes last: kustomize drops the newline at the end of a patch, which may be that of a value.
+    """
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        if before != after:
+            yield {"path": path, "value": after, "op": "replace"}
+        return
+    for name in [*before, *(name for name in after if name not in before)]:
+        where = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+        if name not in after:
+            yield {"path": where, "op": "remove"}
+        elif name not in before:
+            yield {"path": where, "value": after[name], "op": "add"}
+        else:
+            yield from _operations(before[name], after[name], where)
 
 
 def kinds() -> str:
@@ -130,10 +200,8 @@ def main() -> None:
     """Write all generated files."""
     KINDS.write_text(kinds())
     SCHEMA.write_text(schema())
-    for name, values in BASES.items():
-        folder = HERE / "kustomize" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "sluice.yaml").write_text(base(values))
+    for path, text in kustomizations().items():
+        (HERE / "kustomize" / path).write_text(text)
 
 
 if __name__ == "__main__":

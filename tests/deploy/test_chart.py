@@ -367,8 +367,8 @@ def test_generated_files_are_up_to_date():
     """`make manifests` writes them."""
     assert generate.KINDS.read_text() == generate.kinds()
     assert generate.SCHEMA.read_text() == generate.schema()
-    for name, values in generate.BASES.items():
-        assert (DEPLOY / "kustomize" / name / "sluice.yaml").read_text() == generate.base(values)
+    for path, text in generate.kustomizations().items():
+        assert (DEPLOY / "kustomize" / path).read_text() == text
 
 
 @pytest.mark.parametrize("name", generate.BASES)
