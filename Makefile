@@ -95,7 +95,7 @@ constraints: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
 		--extra otel --group pyproject.toml:dev pyproject.toml -o constraints.txt
-	$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate \
+	$(BIN)/uv pip compile --quiet --python-version 3.11 --no-header --no-emit-index-url --no-annotate \
 		--constraint constraints.txt --extra otel pyproject.toml -o deploy/image/requirements.txt
 
 # Wheel, sdist, chart and site, in dist/; the same sources give the same files.
