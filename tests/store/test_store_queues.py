@@ -43,6 +43,7 @@ from admission.model.queues import (
 from admission.store.audit_log import Author
 from admission.store.database.tables import queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
+from admission.store.objects import queue_objects as stored
 
 if TYPE_CHECKING:
     from conftest import Clock
@@ -305,7 +306,11 @@ async def test_versions_have_author_time_and_reason_and_can_be_restored(store: S
     assert restored.metadata.uid != first.metadata.uid
 
 
-async def test_changes_since_a_revision_are_in_order_and_include_deletions(store: Store):
+@pytest.mark.parametrize("at_a_time", [1, 2, 500])
+async def test_changes_since_a_revision_are_in_order_and_include_deletions(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at_a_time: int
+):
+    monkeypatch.setattr(stored, "REPLAYED", at_a_time)
     created = await store.queues.create(flavor("a"), author=Author("ada"))
     await store.queues.create(flavor("b"), author=Author("ada"))
     await store.queues.delete("ResourceFlavor", "a", author=Author("ada"))

@@ -50,12 +50,10 @@ class LocalQueues:
         while True:
             reached = await self._store.revisions.wait_for_external(self._revision)
             changed = False
-            for version in await self._store.queues.changes_since(self._revision):
-                kind, *name = version.object.key
-                if kind == LocalQueue.kind:
-                    change = self._keys.discard if version.operation == "delete" else self._keys.add
-                    change((name[0], name[1]))
-                    changed = True
+            for version in await self._store.queues.changes_since(self._revision, kind=LocalQueue.kind):
+                change = self._keys.discard if version.operation == "delete" else self._keys.add
+                change(version.object.key[1:])
+                changed = True
             self._revision = reached
             if changed:
                 self._on_change(self._keys)

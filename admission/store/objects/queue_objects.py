@@ -6,11 +6,12 @@ record. A dry run does all of it and rolls back.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import and_, delete, exists, func, insert, select, tuple_, update
 
@@ -41,7 +42,7 @@ from admission.store.records import QueueObjectVersion
 from admission.store.workloads.commit import next_revision
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from sqlalchemy import ColumnElement, Connection, RowMapping, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from admission.store.records import Document
 
 REPLAYED = 500
-"""Versions in one chunk of a replay."""
+"""Versions that are read, and converted, at a time."""
 MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
 
 _columns = queue_object_versions.c
@@ -113,9 +114,21 @@ class Versions:
             revision = chunk.versions[-1].revision
 
     async def _select(self, condition: ColumnElement[bool]) -> tuple[QueueObjectVersion, ...]:
-        statement = select(queue_object_versions).where(condition, _columns.kind.in_(MODELS)).order_by(_columns.id)
-        rows = await self._database.read_sync(lambda connection: connection.execute(statement).mappings().all())
-        return tuple(map(_version, rows))
+        """Return the versions that meet a condition, oldest first; other tasks go on while many are converted."""
+        statement = select(queue_object_versions).where(condition, _columns.kind.in_(MODELS))
+        statement = statement.order_by(_columns.revision).limit(REPLAYED)
+        found: list[QueueObjectVersion] = []
+        while True:
+            later = statement.where(_columns.revision > found[-1].revision) if found else statement
+            rows = await self._database.read_sync(partial(_rows, statement=later))
+            if rows:
+                found += await asyncio.to_thread(lambda rows: list(map(_version, rows)), rows)
+            if len(rows) < REPLAYED:
+                return tuple(found)
+
+
+def _rows(connection: Connection, *, statement: Select[Any]) -> Sequence[RowMapping]:
+    return connection.execute(statement).mappings().all()
 
 
 def object_of(row: RowMapping | Document) -> QueueObject:
