@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 _DIGITS: Final = 12
 """Digits of a price, before and after its point."""
+_CODES: Final = """
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY COP CRC
+CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR
+ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK
+MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE
+SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VED VES VND VUV WST XAF XCD XCG XOF
+XPF YER ZAR ZMW ZWG
+"""
+NATIONAL_CURRENCIES: Final = frozenset(_CODES.split())
+"""The codes of ISO 4217, without those of metals, of units of account, and for tests; as of 2026."""
 
 
 def _number(value: object) -> str:
@@ -39,6 +49,15 @@ def _price(text: str) -> str:
     exponent = price.as_tuple().exponent
     if price >= 10**_DIGITS or not isinstance(exponent, int) or exponent < -_DIGITS:
         raise ValueError(f'"{text}" has more than {_DIGITS} digits before or after its point')
+    return text
+
+
+def _currency(text: str) -> str:
+    if len(text) == 3 and text.isascii() and text.isalpha() and text not in NATIONAL_CURRENCIES:
+        raise ValueError(
+            f'"{text}" is no code of a currency in ISO 4217, such as EUR; '
+            "a currency of your own, such as credits, has a name that is not three letters long"
+        )
     return text
 
 
@@ -68,8 +87,8 @@ class Price(Model):
 class PriceBookSpec(Model):
     """Prices, of which the newest one that holds at a day counts; that of a flavor precedes that of all flavors."""
 
-    currency: Annotated[str, Field(min_length=1, max_length=16)]
-    """The currency of all prices, such as EUR."""
+    currency: Annotated[str, Field(min_length=1, max_length=16), AfterValidator(_currency)]
+    """The currency of all prices: a code of ISO 4217, such as EUR, or the name of a currency of your own."""
     provider: Annotated[str, Field(min_length=1, max_length=200)] = "Sluice"
     """Who charges, as statements in the form of FOCUS name it."""
     prices: Annotated[tuple[Price, ...], Field(min_length=1, max_length=10_000)]

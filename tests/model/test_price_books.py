@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import date
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from admission.model.price_books import PriceBookSpec
 
@@ -29,3 +31,18 @@ def test_newest_price_of_the_flavor_holds_or_else_the_newest_of_all_flavors(entr
     expected = max(valid, key=lambda each: (each["flavor"] != "", each.get("from", "")), default=None)
     found = book.price(flavor, resource, day)
     assert (found and found.per_hour) == (expected and str(expected["perHour"]))
+
+
+@pytest.mark.parametrize("currency", ["EUR", "credits", "GPU hours", "¤¤¤"])
+def test_currency_is_a_code_or_the_name_of_ones_own(currency: str):
+    assert book_in(currency).currency == currency
+
+
+@pytest.mark.parametrize("currency", ["EUO", "eur", "DEM", "XAU"])
+def test_three_letters_that_are_no_code_of_a_currency_are_a_mistake(currency: str):
+    with pytest.raises(ValidationError, match=f'"{currency}" is no code of a currency in ISO 4217, such as EUR'):
+        book_in(currency)
+
+
+def book_in(currency: str) -> PriceBookSpec:
+    return PriceBookSpec.model_validate({"currency": currency, "prices": [{"resource": "cpu", "perHour": 1}]})

@@ -152,8 +152,10 @@ def write_focus(document: Document) -> None:
 
     Raises CommandError.
     """
+    from admission.model.price_books import NATIONAL_CURRENCIES
+
     book, currency = document["book"], document["currency"]
-    if not (len(currency) == 3 and currency.isascii() and currency.isalpha() and currency.isupper()):
+    if currency not in NATIONAL_CURRENCIES:
         raise CommandError(
             f'spec.currency of PriceBook {book} is "{currency}"; FOCUS needs the code of a currency, such as EUR'
         )
