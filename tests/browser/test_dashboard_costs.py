@@ -46,4 +46,8 @@ async def test_cost_of_namespaces_is_shown_where_there_is_a_price_book(browser: 
             idle = page.get_by_role("region", name="Idle by Namespace").get_by_role("row").filter(has_text="team-b")
             for text in ("67 %", f"{held * 2 / 3 / 3.6e6 * 0.25:.2f} EUR"):
                 await expect(idle).to_contain_text(text)
+            await expect(page.get_by_role("main")).to_contain_text("EUR by the prices of p in all, of full hours")
+            await create_objects(store, price_book("q", {"resource": "cpu", "perHour": "0.25"}))
+            await page.reload()
+            await expect(page.get_by_role("main")).to_contain_text("none of the PriceBooks p, q has the name default")
             await check_accessible(page)

@@ -119,15 +119,20 @@ async def test_idle_resources_are_those_that_were_measured_and_not_used(sluice: 
     await add_price_book(store, "prices", prices)
     table = await sluice("report", "idle", "--from", "3d", "-o", "wide")
     assert table.stderr == "note: there is no price for cpu of default\n"
-    lines = [line.split() for line in table.stdout.splitlines()[1:]]
+    said, *lines = table.stdout.splitlines()
+    assert said.endswith(", in hours; COST in EUR by PriceBook prices")
+    lines = [line.split() for line in lines]
     assert (lines[0][-3:], lines[1][-2:]) == (["%IDLE", "COST", "EUR"], ["0.0", "50%"])
     assert lines[-2:] == [
         [LONG, "nvidia.com/gpu", "4.0", "0.0", "4.0", "0.0", "100%", "10.00"],
         ["ada", "nvidia.com/gpu", "4.0", "1.0", "3.0", "0.0", "75%", "7.50"],
     ]
     await add_price_book(store, "others", [{"resource": "cpu", "perHour": 4}])  # now one has to be named
-    lines = [*csv.DictReader(io.StringIO((await sluice("report", "idle", "--from", "1d", *asked)).stdout))]
-    assert "cost" not in lines[0]
+    unpriced = await sluice("report", "idle", "--from", "1d", *asked)
+    assert "cost" not in unpriced.stdout.splitlines()[0]
+    assert unpriced.stderr == (
+        "note: idle hours have no cost, as there are several PriceBooks: give --book, one of others, prices\n"
+    )
     lines = [*csv.DictReader(io.StringIO((await sluice("report", "idle", *asked, "--book", "prices")).stdout))]
     assert [(line["cost"], line["currency"]) for line in lines] == [("7.500000", "EUR")]
     wrong = await sluice("report", "idle", "--book", "none")

@@ -304,6 +304,8 @@ class UsageReport(_TimeReport):
     """With `measured`: the PriceBook by which idle hours are priced, if there is one."""
     currency: str | None = None
     """With `measured`: its currency."""
+    books: tuple[str, ...] | None = None
+    """With `measured`: the PriceBooks of which one has to be named, as none is called `default`: nothing is priced."""
     unpriced: tuple[Unpriced, ...] | None = None
     """With `measured`: what was idle and has no price in it."""
     items: tuple[Usage, ...]

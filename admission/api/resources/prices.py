@@ -21,21 +21,24 @@ if TYPE_CHECKING:
 _HOUR = 3600.0
 
 
-async def price_book(store: Store, name: str, *, needed: bool = True) -> PriceBook | None:
-    """Return the PriceBook of this name; without one the only one, or the default. None: there is none at all.
+async def price_books(store: Store, name: str) -> list[PriceBook]:
+    """Return the PriceBook of this name; without one the only one, or the default; else all, of which one is needed.
 
-    Raises UnknownObject, and BadRequest if there are several; unless one is `needed`, None stands for that, too.
+    Raises UnknownObject.
     """
     books = {one.name: one for one in await store.queues.list(PriceBook.kind) if isinstance(one, PriceBook)}
-    if name:
-        if name not in books:
-            raise UnknownObject(f'there is no PriceBook "{name}"')
-        return books[name]
-    if len(books) > 1 and "default" not in books:
-        if not needed:
-            return None
-        raise BadRequest(f"book: there are several PriceBooks; give one of {', '.join(sorted(books))}")
-    return books.get("default") or next(iter(books.values()), None)
+    if name and name not in books:
+        raise UnknownObject(f'there is no PriceBook "{name}"')
+    chosen = books.get(name or "default")
+    return list(books.values()) if chosen is None else [chosen]
+
+
+async def price_book(store: Store, name: str) -> PriceBook | None:
+    """Return the one of `price_books`; None: there is none at all. Raises UnknownObject, and BadRequest for several."""
+    books = await price_books(store, name)
+    if len(books) > 1:
+        raise BadRequest(f"book: there are several PriceBooks; give one of {', '.join(one.name for one in books)}")
+    return books[0] if books else None
 
 
 @dataclass(slots=True)

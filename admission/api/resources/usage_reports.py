@@ -16,7 +16,7 @@ from admission.api.http.request_options import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import PENDING_REPORT, STAY_REPORT, USAGE_REPORT
-from admission.api.resources.prices import MeasuredSum, measured_sums, price_book
+from admission.api.resources.prices import MeasuredSum, measured_sums, price_books
 from admission.api.resources.report_times import checked_period, covered_part, format_time, report_times, spans, step_of
 from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
@@ -157,7 +157,8 @@ class UsageReports:
         report: UsageReport,
     ) -> Document:
         """Return the items of a report with what was measured of them, and what idle hours cost."""
-        book, columns = await price_book(self._store, book_name, needed=False), _columns(by)
+        books, columns = await price_books(self._store, book_name), _columns(by)
+        book = books[0] if len(books) == 1 else None
         spec = None if book is None else book.spec
         span = report.start, report.end, times.zone
         sums = await measured_sums(self._store, columns, filters, spec, span)
@@ -178,6 +179,8 @@ class UsageReports:
         if book is not None:
             lacking = [{"flavor": flavor, "resource": resource} for flavor, resource in sorted(unpriced)]
             found |= {"book": book.name, "currency": book.spec.currency, "unpriced": lacking}
+        elif books:
+            found["books"] = [one.name for one in books]
         return found
 
     async def days(

@@ -219,6 +219,11 @@ def idle(
     items = document["items"]
     if items and not document["measured"]:
         print_line("note: nothing was measured in this time; set usageMetrics, or see the log of Sluice", err=True)
+    if books := document.get("books"):
+        print_line(
+            f"note: idle hours have no cost, as there are several PriceBooks: give --book, one of {', '.join(books)}",
+            err=True,
+        )
     if lacking := [f"{each['resource']} of {each['flavor']}" for each in document.get("unpriced", ())]:
         print_line(f"note: there is no price for {', '.join(lacking)}", err=True)
     if output == "csv":
@@ -228,7 +233,8 @@ def idle(
     else:
         for note in _partial_periods(document):
             print_line(f"note: {note}", err=True)
-        print_line(f"from {second(document['from'])} to {second(document['to'])}, in hours")
+        by = f"; COST in {document['currency']} by PriceBook {document['book']}" if "book" in document else ""
+        print_line(f"from {second(document['from'])} to {second(document['to'])}, in hours{by}")
         rows = idle_rows(document, csv=False)
         for line in table_lines(
             rows, len(rows[0]) - 5 - ("book" in document), WIDTH_WITH_QUOTA if output == "table" else None

@@ -154,14 +154,14 @@ function Idle({ address, time, by, group, user, resource }) {
   if (!rows.length) return null;
   const idle = rows.reduce((sum, row) => sum + row.idle, 0), cost = rows.reduce((sum, row) => sum + Number(row.idleCost || 0), 0);
   const currency = rows.some((row) => row.idleCost) && found.data.currency;
-  return html`<${Card} title="Held and not used" note=${`${hours(resource, idle)} ${hoursName(resource)}${currency ? `, ${money(cost, currency)}` : ""} in all, of full hours`}>
+  return html`<${Card} title="Held and not used" note=${`${hours(resource, idle)} ${hoursName(resource)}${currency ? `, ${money(cost, currency)} by the prices of ${found.data.book}` : ""} in all, of full hours`}>
     <${Table} label=${`Idle by ${group.text}`} rows=${rows.slice(0, MOST)} keyOf=${(row) => row.name} columns=${[
       { name: group.text, cell: (row) => html`<bdi class="free">${row.name}</bdi>` },
       { name: `Idle ${hoursName(resource)}`, className: "number", cell: (row) => hours(resource, row.idle) },
       { name: "Of measured", className: "number", cell: (row) => percent(row.idle, row.measuredSeconds) },
       { name: "Unknown", className: "number opt", cell: (row) => hours(resource, row.amountSeconds - row.measuredSeconds) },
       ...(currency ? [{ name: "Cost", className: "number", cell: (row) => (row.idleCost ? money(Number(row.idleCost), currency) : "–") }] : []),
-    ]} /><//>`;
+    ]} />${found.data.books && html`<p class="soft small table-note">Without cost, as none of the PriceBooks ${found.data.books.join(", ")} has the name default.</p>`}<//>`;
 }
 
 const money = (value, currency) => `${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${currency}`;
