@@ -18,7 +18,12 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine import (
+    BudgetAccounts,
+    Budgets,
+    Engine,
     NamespaceChanged,
+    PastAdmission,
+    Policy,
     QueueObjectChanged,
     QueueObjectDeleted,
     WorkloadAdmitted,
@@ -40,7 +45,8 @@ from admission.store.workloads.replay import BLOCKING_REASONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from admission.engine import Event, Policy
+    from admission.engine import Event
+    from admission.model.budgets import Sum
     from admission.model.queues import QueueObject
     from admission.model.quotas import ResourceQuota
     from admission.store.records import QueueObjectVersion
@@ -102,6 +108,16 @@ class Timeline:
         self.changes += ((at, changed, False) for obj in proposed for at, changed in quota_changes(obj, start, end))
         self.changes.sort(key=lambda change: change[0])
 
+    def last(self) -> dict[ObjectKey, QueueObject]:
+        """Return the objects at the end."""
+        found = dict(self.first)
+        for _, obj, deleted in self.changes:
+            if deleted:
+                found.pop(key_of(obj), None)
+            else:
+                found[key_of(obj)] = obj
+        return found
+
 
 def key_of(obj: QueueObject) -> ObjectKey:
     """Return the key of a queue object."""
@@ -140,8 +156,9 @@ class Replay:
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """Play the whole period; `progress` is called with its share that is done, from 0 to 1."""
         past, time = self._past, self._time
+        time.load(self._first_objects())
         time.engine.seed(list(past.earlier), now=past.start)
-        time.load(self._first_events())
+        time.load(self._first_workloads())
         for at, obj, deleted in self._timeline.changes:
             time.schedule(at, QueueObjectDeleted(*key_of(obj)) if deleted else QueueObjectChanged(obj))
         for uid, course in self.courses.items():
@@ -166,12 +183,14 @@ class Replay:
         for uid, spell in self._open.items():
             self.courses[uid].spells.append(spell)
 
-    def _first_events(self) -> Iterator[Event]:
-        start = self._past.start
+    def _first_objects(self) -> Iterator[Event]:
         for name, labels in self._namespaces.items():
             yield NamespaceChanged(name, labels)
         for obj in self._timeline.first.values():
             yield QueueObjectChanged(obj)
+
+    def _first_workloads(self) -> Iterator[Event]:
+        start = self._past.start
         for uid, course in self.courses.items():
             if course.arrives_at > start:
                 continue
@@ -262,6 +281,15 @@ class ResourceUse:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """What a Budget of the end of the period charges for the quota of the whole period."""
+
+    budget: str
+    sums: tuple[Sum, ...]
+    """For each of its resources what is spent, and as the limit the hours of the period of the Budget at the end."""
+
+
+@dataclass(frozen=True, slots=True)
 class CourseSummary:
     """How one course of the period went."""
 
@@ -270,6 +298,7 @@ class CourseSummary:
     """By ClusterQueue."""
     users: Mapping[str, Waits]
     resources: tuple[ResourceUse, ...]
+    budgets: tuple[BudgetUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +401,7 @@ def quota_needed(
     Raises InvalidObject if the ClusterQueue has no such quota.
     """
     past = _from_first_object(past)
-    latest = Timeline(past.versions, proposed, past.end, past.end).first
+    latest = Timeline(past.versions, proposed, past.start, past.end).last()
     queue = latest.get((ClusterQueue.kind, "", goal.cluster_queue))
     if not isinstance(queue, ClusterQueue):
         raise InvalidObject([("clusterQueue", f'there was no ClusterQueue "{goal.cluster_queue}" at the end')])
@@ -458,6 +487,7 @@ def _account(past: Past, courses: Mapping[str, Course], timeline: Timeline) -> C
         {name: group.waits() for name, group in sorted(queues.items())},
         {name: group.waits() for name, group in sorted(users.items())},
         resources,
+        _budgets(past, courses, timeline),
     )
 
 
@@ -531,6 +561,32 @@ def _resources(past: Past, holdings: Iterable[Holding], quotas: _Steps) -> tuple
         ResourceUse(*place, total[place] / MICROSECONDS, used[place] / MICROSECONDS, borrowed[place] / MICROSECONDS)
         for place in sorted(total.keys() | used.keys())
     )
+
+
+def _budgets(past: Past, courses: Mapping[str, Course], timeline: Timeline) -> tuple[BudgetUse, ...]:
+    """Return what the Budgets charge for the quota of a course, by the scopes and prices of its end."""
+    engine = Engine(Policy(policies=(Budgets(),)))
+    for obj in timeline.last().values():
+        engine.observe(QueueObjectChanged(obj), now=past.end)
+    (accounts,) = engine.policies
+    assert isinstance(accounts, BudgetAccounts)
+    if accounts.idle:
+        return ()
+    charged = accounts.charged(_admissions(courses), past.start, past.end)
+    return tuple(BudgetUse(name, tuple(sums)) for name, sums in charged)
+
+
+def _admissions(courses: Mapping[str, Course]) -> Iterator[PastAdmission]:
+    for uid, course in courses.items():
+        workload = course.past.record.workload
+        for spell in course.spells:
+            for pod_set in spell.admission.pod_sets:
+                for resource, flavor in pod_set.flavors.items():
+                    amount, place = pod_set.usage.get(resource, 0), spell.admission.cluster_queue
+                    yield PastAdmission(
+                        uid, workload.user, workload.namespace, workload.queue, place, flavor, resource, amount,
+                        spell.begins, spell.ends, resized=False, groups=workload.groups,
+                    )  # fmt: skip
 
 
 def _agreement(past: Past, happened: Mapping[str, Course], replayed: Replay) -> Agreement:

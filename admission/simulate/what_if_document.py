@@ -55,6 +55,18 @@ def _account(account: CourseSummary) -> dict[str, Any]:
             }
             for use in account.resources
         ],
+        "budgets": [
+            {
+                "budget": use.budget,
+                "name": each.resource.name,
+                **({"flavors": list(each.resource.flavors)} if each.resource.flavors else {}),
+                "unit": each.resource.unit,
+                "hours": each.resource.text(each.limit).replace(",", ""),
+                "spent": each.resource.text(each.spent).replace(",", ""),
+            }
+            for use in account.budgets
+            for each in use.sums
+        ],
     }
 
 

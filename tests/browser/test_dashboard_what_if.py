@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Page, expect
 from admission.api.errors import TooManyRequests
 from admission.api.resources.what_if import WhatIf
 from tests.cli.serve_processes import QUEUES, TOKEN, waits_recorded
-from tests.queue_objects import create_objects
+from tests.queue_objects import budget, create_objects
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
 
@@ -40,10 +40,9 @@ async def api(path: Path, what_if: WhatIf | None) -> AsyncIterator[str]:
 
 
 async def test_more_quota_is_replayed_beside_what_happened(browser: Browser, tmp_path: Path) -> None:
-    async with (
-        waits_recorded(tmp_path, f"sqlite:///{tmp_path}/sluice.db", jobs=JOBS) as address,
-        what_if_page(browser, address) as page,
-    ):
+    database = f"sqlite:///{tmp_path}/sluice.db"
+    async with waits_recorded(tmp_path, database, jobs=JOBS) as address, what_if_page(browser, address) as page:
+        await create_objects(database, budget("ml", 100, resources=[{"name": "cpu", "hours": 100}]))
         quota = page.get_by_label("New quota")
         await expect(quota).to_have_value("4")
         await page.get_by_role("button", name="24 hours").click()
@@ -59,6 +58,9 @@ async def test_more_quota_is_replayed_beside_what_happened(browser: Browser, tmp
         use = page.get_by_role("region", name="Waits and use of quota").get_by_role("row", name="CPU used default")
         _, happened, _, changed = await use.get_by_role("cell").all_inner_texts()
         assert int(changed.removesuffix(" %")) < 10 < int(happened.removesuffix(" %"))
+        spent = page.get_by_role("region", name="Waits and use of quota").get_by_role("row", name="Spent of Budget ml")
+        await expect(spent).to_contain_text("hours of cpu")
+        assert all(text.endswith(" of 100") for text in (await spent.get_by_role("cell").all_inner_texts())[1:])
         await expect(page.get_by_role("main")).to_contain_text(f"starts 100 % of {JOBS} workloads when they did")
         await check_accessible(page)
 

@@ -12,7 +12,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from serve_processes import QUEUES, sluice, waits_recorded
 
+from tests.queue_objects import budget, price_book, text_of
+
 JOBS = 12
+BUDGET = text_of(
+    price_book("prices", {"resource": "cpu", "perHour": 36000}),
+    budget("team", 0, resources=[{"name": "EUR", "priceBook": "prices", "amount": 1_000_000}]),
+)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -46,6 +52,21 @@ async def test_replay_agrees_with_the_ledger_and_more_quota_shortens_waits(recor
     assert changed["waitSeconds"]["longest"] < 1 < happened["waitSeconds"]["longest"]
     (use,) = answer["happened"]["resources"]
     assert use["usedSeconds"] <= use["quotaSeconds"]
+
+    proposed = tmp_path / "budget.yaml"
+    proposed.write_text(f"{more.read_text()}\n---\n{BUDGET}")
+    asked = ("-f", str(proposed), "--from", "1h", "--by", "budget")
+    code, output, errors = await run(recorded, *asked, "-o", "csv")
+    assert code == 0, errors
+    (spent,) = csv.DictReader(io.StringIO(output))
+    assert (spent["course"], spent["budget"], spent["charges"], spent["given"]) == ("changed", "team", "EUR", "1000000")
+    (use,) = answer["changed"]["resources"]
+    assert float(spent["spent"]) == pytest.approx(use["usedSeconds"] * 10, abs=0.1)  # 10 EUR a second of a core
+    code, table, errors = await run(recorded, *asked)
+    assert code == 0, errors
+    assert [*(line.split() for line in table.splitlines() if line.startswith("team"))] == [
+        ["team", "EUR", "-", "-", spent["spent"], "of", "1000000"]
+    ]
 
     code, table, errors = await run(recorded, "--quarter", "this", "--by", "user")
     assert code == 0, errors

@@ -12,12 +12,12 @@ import queue_objects
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine import Policy
+from admission.engine import Budgets, PastAdmission, Policy
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
 from admission.model.queues import QueueObject
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from admission.simulate.what_if import Goal, Replay, Timeline, quota_needed, what_if
+from admission.simulate.what_if import CourseSummary, Goal, Replay, Timeline, quota_needed, what_if
 from admission.store.records import QueueObjectVersion, State, WorkloadRecord
 from admission.store.workloads.past import Past, PastWorkload, Spell
 
@@ -108,6 +108,52 @@ def test_proposed_calendar_gives_quota_at_its_times():
     assert found.changed is not None
     # One runs at a time, with the quota that b lends; after three hours the two others.
     assert found.changed.all.longest == pytest.approx(3 * HOUR - 2 * 60, abs=10)
+
+
+def budget(name: str, resource: dict[str, Any], **spec: Any) -> QueueObject:
+    scope = {"namespaces": ["ns-a"]}
+    return parse_manifest(queue_objects.budget(name, 0, **{"resources": [resource], "scope": scope, **spec}))
+
+
+def price_book(per_hour: float) -> QueueObject:
+    return parse_manifest(queue_objects.price_book("prices", {"resource": "nvidia.com/gpu", "perHour": per_hour}))
+
+
+def spent(summary: CourseSummary | None) -> dict[str, str]:
+    assert summary is not None
+    sums = {use.budget: use.sums[0] for use in summary.budgets}
+    return {name: f"{one.resource.text(one.spent)} of {one.resource.text(one.limit)}" for name, one in sums.items()}
+
+
+def test_budgets_say_what_was_spent_and_what_other_quota_limits_and_prices_would_have_changed():
+    hours, money = {"name": "nvidia.com/gpu", "hours": 100}, {"name": "EUR", "priceBook": "prices", "amount": 500}
+    objects = [*QUEUES, price_book(2), budget("hours", hours), budget("money", money, parent="all")]
+    objects.append(budget("all", hours, scope={}, enforcement="Charge", action="Warn"))
+    jobs = [ran(job(f"j{n}", 60.0 * n + 1), 2 * HOUR) for n in range(6)]
+    jobs += [ran(job("b", 1.0, gpus=1, namespace="ns-b"), 48 * HOUR)]  # it runs on after the period
+    policy = Policy(policies=(Budgets(),))
+    past = recorded(jobs, objects, policy)
+    found = what_if(past, policy, (), NAMESPACES)
+    assert spent(found.happened) == spent(found.replayed)
+    # The Job of b begins a second after the period.
+    assert spent(found.happened) == {"hours": "48 of 100", "money": "96 of 500", "all": "71.99 of 100"}
+
+    # Eight hours are one Job, at half the price; the other five wait.
+    found = what_if(past, policy, [budget("hours", {**hours, "hours": 8}), price_book(1)], NAMESPACES)
+    assert spent(found.happened)["hours"] == "48 of 100"
+    assert spent(found.changed) == {"hours": "8 of 8", "money": "8 of 500", "all": "31.99 of 100"}
+    assert found.changed is not None
+    assert found.changed.all.waiting == 5
+
+
+def test_replay_begins_with_what_budgets_had_spent_before_it():
+    earlier = PastAdmission("x", "", "ns-a", "lq", "a", "a100", "nvidia.com/gpu", 4, START - 20 * HOUR, START, False)
+    limited = budget("hours", {"name": "nvidia.com/gpu", "hours": 81})
+    past = recorded([ran(job(f"j{n}", 60.0 * n + 1), 2 * HOUR) for n in range(6)])
+    policy = Policy(policies=(Budgets(),))
+    found = what_if(replace(past, earlier=[earlier]), policy, [limited], NAMESPACES)
+    assert found.changed is not None
+    assert found.changed.all.waiting == 4  # two start before its last hour is spent
 
 
 @settings(max_examples=30, deadline=None)

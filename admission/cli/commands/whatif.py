@@ -34,7 +34,7 @@ _PATH: Final = "/apis/sluice.dev/v1/whatifs"
 _COURSES: Final = (("happened", "HAPPENED"), ("replayed", "REPLAYED"), ("changed", "CHANGED"))
 """Field of the answer, and its title. The replay without changes shows how far replays can be trusted."""
 _LARGEST: Final = 10
-"""Queues and users in the table; -o json and csv have all."""
+"""Queues, users and Budgets in the table; -o json and csv have all."""
 
 
 @click.command(cls=FilesCommand)
@@ -55,10 +55,10 @@ _LARGEST: Final = 10
 )
 @click.option(
     "--by",
-    type=click.Choice(["clusterqueue", "user"]),
+    type=click.Choice(["clusterqueue", "user", "budget"]),
     default="clusterqueue",
     show_default=True,
-    help="Show waits of each ClusterQueue, or of each user.",
+    help="Show waits of each ClusterQueue or user, or what each Budget has spent.",
 )
 @click.option(
     "-o",
@@ -85,14 +85,15 @@ def whatif(
     """Replay a past period under other quota.
 
     The workloads of the period arrive again when they did and run as long as they did,
-    under the queue objects in FILE instead of those of the same names. Waits, preemptions
-    and usage are shown as they happened, as a replay without changes has them, and with
-    the changes: compare the last two. Nothing is written.
+    under the queue objects in FILE instead of those of the same names. Waits, preemptions,
+    usage and what Budgets spent are shown as they happened, as a replay without changes
+    has them, and with the changes: compare the last two. Nothing is written.
 
     \b
     Examples:
       sluice whatif -f more-quota.yaml --month 2026-10
       sluice whatif -f more-quota.yaml --by user -o csv
+      sluice whatif -f other-prices.yaml --by budget
       sluice whatif --more nvidia.com/gpu --until p90=1h
       sluice whatif --more ml/h100/nvidia.com/gpu --until p90=1h -o svg > quota.svg
     """
@@ -207,9 +208,15 @@ def _comparison(answer: Document, by: str) -> Iterator[str]:
     rows = [["", *(title for _, title in courses)], *([name, *cells] for name, cells in waits.items())]
     yield from aligned([*rows, *_usage_rows(answer, courses)])
     yield ""
-    rows = list(_group_rows(answer, courses, by))
-    yield f"nine of ten started within, by {by}"
-    yield from aligned([[by.upper(), "WORKLOADS", *(title for _, title in courses)], *rows[:_LARGEST]])
+    titles = [title for _, title in courses]
+    if by == "budget":
+        rows = list(_budget_rows(answer, courses))
+        yield "spent in this time, of what the Budget gives in its period" if rows else "there was no Budget"
+        yield from aligned([["BUDGET", "CHARGES", *titles], *rows[:_LARGEST]] if rows else ())
+    else:
+        rows = list(_group_rows(answer, courses, by))
+        yield f"nine of ten started within, by {by}"
+        yield from aligned([[by.upper(), "WORKLOADS", *titles], *rows[:_LARGEST]])
     if len(rows) > _LARGEST:
         yield f"... and {len(rows) - _LARGEST} more; -o csv has all"
     yield ""
@@ -245,6 +252,19 @@ def _group_rows(answer: Document, courses: Sequence[tuple[str, str]], by: str) -
             spoken(groups[field][name]["waitSeconds"]["p90"]) if name in groups[field] else "-" for field, _ in courses
         ]
         yield [name or "<none>", f"{names[name]:,}", *cells]
+
+
+def _budget_rows(answer: Document, courses: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
+    """Yield a row of each Budget and each of its resources that a course has."""
+    spent = {
+        field: {(use["budget"], use["unit"], *use.get("flavors", ())): use for use in answer[field]["budgets"]}
+        for field, _ in courses
+    }
+    for key in sorted({key for found in spent.values() for key in found}):
+        budget, unit, *flavors = key
+        uses = [spent[field].get(key) for field, _ in courses]
+        cells = [f"{use['spent']} of {use['hours']}" if use else "-" for use in uses]
+        yield [budget, f"{unit} in {', '.join(flavors)}" if flavors else unit, *cells]
 
 
 def _agreement(agreement: Document) -> Iterator[str]:
@@ -285,8 +305,15 @@ def _write_tried(answer: Document) -> None:
 
 
 def _write_csv(answer: Document, by: str) -> None:
-    """Print a row of each group in each course, with seconds."""
+    """Print a row of each group in each course, with seconds; of a Budget, with what it has spent."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
+    if by == "budget":
+        writer.writerow(["budget", "course", "charges", "flavors", "spent", "given"])
+        for field in (field for field, _ in _COURSES if field in answer):
+            for use in answer[field]["budgets"]:
+                flavors = " ".join(use.get("flavors", ()))
+                writer.writerow([use["budget"], field, use["unit"], flavors, use["spent"], use["hours"]])
+        return
     writer.writerow([by, "course", "workloads", "waiting", "mean", "p50", "p90", "longest", "preemptions"])
     for field, _ in _COURSES:
         if field in answer:

@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.cli.serve.forecaster import policy_of
-from admission.engine import Engine
+from admission.engine import Engine, QueueObjectChanged
 from admission.model.errors import InvalidObject, StoreError
 from admission.model.manifests import parse_manifest
+from admission.model.queues import Budget
 from admission.simulate.what_if import Goal, quota_needed, what_if
 from admission.simulate.what_if_document import comparison_document, needed_document
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from admission.engine import Policy
+    from admission.model.queues import QueueObject
 
 _PROGRESS_SECONDS: Final = 0.5
 """Seconds between two reports of progress."""
@@ -36,7 +40,7 @@ async def answer(configuration: dict[str, Any], question: dict[str, Any]) -> dic
     policy = policy_of(configuration)
     proposed = [parse_manifest(manifest) for manifest in question["objects"]]
     async with Store.open(configuration["databaseUrl"], writes=False) as store:
-        history = Engine(policy).history
+        history = await _history(store, policy, proposed, question["start"])
         past = await store.past(start=question["start"], end=question["end"], history=history)
     _write({"progress": 0.0})
     namespaces = question["namespaces"]
@@ -44,6 +48,15 @@ async def answer(configuration: dict[str, Any], question: dict[str, Any]) -> dic
         return comparison_document(what_if(past, policy, proposed, namespaces, progress=_report()))
     goal = Goal(**question["goal"])
     return needed_document(quota_needed(past, policy, goal, proposed, namespaces, progress=_report()), goal, past)
+
+
+async def _history(store: Store, policy: Policy, proposed: Sequence[QueueObject], start: float) -> float:
+    """Return the seconds before the period of which its policies count admissions; Budgets say it of themselves."""
+    engine = Engine(policy)
+    budgets = [version.object for version in await store.queues.changes_since(0, kind=Budget.kind)]
+    for obj in (*budgets, *proposed):
+        engine.observe(QueueObjectChanged(obj), now=start)
+    return engine.history
 
 
 def _report() -> Callable[[float], None]:

@@ -1060,6 +1060,32 @@ class BudgetAccounts(AdmissionPolicy):
         since = self._used_up_since.get(name)
         return None if since is None else since / _MICROSECONDS
 
+    def charged(
+        self, admissions: Iterable[PastAdmission], begins: float, ends: float
+    ) -> Iterator[tuple[str, list[Sum]]]:
+        """Yield what each Budget charges for admissions between two Unix times (s), of each resource.
+
+        All of them by its present scope and prices, and beside the hours that it gives now. It is not noted.
+        """
+        self._enter(self._now())
+        spent: defaultdict[_Line, int] = defaultdict(int)
+        first, last = round(begins * _MICROSECONDS), round(ends * _MICROSECONDS)
+        for row in admissions:
+            group = self._group(row.cluster_queue, row.namespace, row.user, row.groups)
+            since = round(row.from_at * _MICROSECONDS)
+            until = last if row.to_at is None else min(round(row.to_at * _MICROSECONDS), last)
+            for line in (line for lines in group.lines((row.flavor, row.resource)) for line in lines):
+                within = sum(each for _, each in line.account.overlaps(max(since, first), until))
+                spent[line] += line.cost((row.flavor, row.resource), row.amount, since) * within
+        for name, account in sorted(self._accounts.items()):
+            yield (
+                name,
+                [
+                    Sum(resource, account.limit(line.number, account.slot), spent[line], 0)
+                    for line, resource in zip(account.lines, account.spec.resources, strict=True)
+                ],
+            )
+
     def sums(self) -> Iterator[tuple[str, BudgetSpec, tuple[int, int], list[Sum]]]:
         """Yield each Budget with start and end of its period (microseconds), and what it has of each resource."""
         now = self._now()

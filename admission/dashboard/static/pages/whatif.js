@@ -12,7 +12,7 @@ import { endOf, RELATIVE } from "./usage.js";
 const PAST = [["1d", "24 hours"], ["7d", "7 days"], ["30d", "30 days"]];
 // Field of the answer, and its title. The replay without changes shows how far replays can be trusted.
 const COURSES = [["happened", "Happened"], ["replayed", "Replayed"], ["changed", "Changed"]];
-const MOST = 100;  // queues in the table
+const MOST = 100;  // queues, and Budgets, in a table
 const NO_RIGHT = "You have no right to create whatifs; the role sluice-admin has it.";
 const FAULTS = {
   0: "Sluice cannot be reached, or the connection was cut before the answer was complete; try again.",
@@ -102,11 +102,23 @@ function useCells(answer, { flavor, resource }) {
   });
 }
 
+// What a Budget has spent of the hours or the money that it gives in its period.
+function budgetCells(answer, key) {
+  return COURSES.map(([field]) => {
+    const use = answer[field].budgets.find((each) => keyOf(each) === key);
+    return use ? `${use.spent} of ${use.hours}` : "–";
+  });
+}
+
+const keyOf = ({ budget, unit, flavors }) => JSON.stringify([budget, unit, flavors]);
+
 function Answer({ answer, queue }) {
+  const budgets = new Map(COURSES.flatMap(([field]) => answer[field].budgets.map((use) => [keyOf(use), use])));
   const all = [
     ...WAITS.map(([name, wait]) => ({ name, cells: waitCells((field) => answer[field].all.waitSeconds[wait]) })),
     ...COUNTS.map(([name, number]) => ({ name, cells: COURSES.map(([field]) => count(answer[field].all[number])) })),
     ...answer.changed.resources.map((use) => ({ name: html`${resourceName(use.resource)} used <span class="small soft"><bdi>${use.flavor}</bdi></span>`, cells: useCells(answer, use) })),
+    ...[...budgets].slice(0, MOST).map(([key, { budget, unit, flavors }]) => ({ name: html`Spent of Budget <bdi>${budget}</bdi> <span class="small soft">${unit}${flavors ? ` in ${flavors.join(", ")}` : ""}</span>`, cells: budgetCells(answer, key) })),
   ];
   const queues = new Map();
   for (const [field] of COURSES) for (const each of answer[field].clusterQueues) queues.set(each.clusterQueue, { name: each.clusterQueue, ...queues.get(each.clusterQueue), [field]: each });
