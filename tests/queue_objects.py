@@ -78,8 +78,8 @@ def admission_check(name: str) -> dict[str, Any]:
     return manifest("AdmissionCheck", name, spec={"controllerName": "example.com/budget", "parameters": parameters})
 
 
-def provisioning_config(name: str, class_name: str) -> dict[str, Any]:
-    return manifest("ProvisioningRequestConfig", name, spec={"provisioningClassName": class_name})
+def provisioning_config(name: str, class_name: str, **spec: Any) -> dict[str, Any]:
+    return manifest("ProvisioningRequestConfig", name, spec={"provisioningClassName": class_name, **spec})
 
 
 def topology(name: str, *levels: str) -> dict[str, Any]:

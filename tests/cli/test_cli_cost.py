@@ -20,6 +20,7 @@ from admission.model.workload import Admission, PodSet, PodSetAssignment, Worklo
 from admission.store.audit_log import Author
 from admission.store.ledger.usage_reports import UsageRow
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from tests.queue_objects import cluster_queue, create_objects, local_queue
 
 if TYPE_CHECKING:
     from command_runner import Sluice
@@ -229,17 +230,8 @@ async def test_wrong_prices_are_refused_with_their_path(sluice: Sluice, tmp_path
 
 @pytest.mark.usefixtures("used")
 async def test_dry_run_of_submit_tells_queue_waits_and_cost(sluice: Sluice, store: Store):
-    quotas = [{"name": GPU, "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 64}]
-    groups = [{"coveredResources": [GPU, "cpu"], "flavors": [
-        {"name": name, "resources": quotas} for name in ("h100", "spot")
-    ]}]  # fmt: skip
-    for kind, name, namespace, spec in (
-        ("ClusterQueue", "cq", "", {"resourceGroups": groups}),
-        ("LocalQueue", "main", "team-a", {"clusterQueue": "cq"}),
-    ):
-        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-        manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
-        await store.queues.create(parse_manifest(manifest), author=Author("ada"))
+    quotas = {name: {GPU: 8, "cpu": 64} for name in ("h100", "spot")}
+    await create_objects(store, cluster_queue("cq", quotas=quotas), local_queue("main", "team-a"))
     words = ("submit", "--dry-run", "-q", "main", "-n", "team-a", "--image", "x", "--gpu", "2", "--pods", "3")
     done = await sluice(*words)
     assert (done.exit_code, done.stdout.startswith("apiVersion: batch/v1")) == (0, True), done.stderr

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
+from queue_objects import cluster_queue, create_objects, local_queue
 
 from admission import client
 from admission.client import (
@@ -27,9 +28,7 @@ from admission.client import (
     Unreachable,
     transport,
 )
-from admission.model.manifests import parse_manifest
 from admission.serving.tls import ReloadingContext
-from admission.store.audit_log import Author
 from webhooks.certificates import Certificates
 
 COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a", "resourceVersion": "1"}}
@@ -279,15 +278,9 @@ async def test_tls_needs_a_trusted_ca_and_errors_suggest_the_right_scheme(tmp_pa
 
 async def test_usage_of_a_month_has_quota_and_labels(sluice: Sluice, store, clock):
     clock.now = datetime(2024, 2, 10, tzinfo=UTC).timestamp()
-    resources = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": 2}]}
-    spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [resources]}]}
-    queue = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "spec": spec}
-    labels = {"name": "main", "labels": {"cost-center": "4711"}}
-    await store.queues.create(parse_manifest(queue | {"metadata": labels}), author=Author("ada"))
-    lead = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "spec": {"clusterQueue": "main"}}
-    await store.queues.create(
-        parse_manifest(lead | {"metadata": {"name": "main", "namespace": "a"}}), author=Author("ada")
-    )
+    queue = cluster_queue("main", cpu=2)
+    queue["metadata"]["labels"] = {"cost-center": "4711"}
+    await create_objects(store, queue, local_queue("main", "a", "main"))
     clock.advance(3600)
     report = await sluice.usage(["label:cost-center"], month="2024-02", quota=True)
     (row,) = report.rows

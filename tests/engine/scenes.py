@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import queue_objects
+
 from admission.engine import Engine, NamespaceChanged, QueueObjectChanged, WorkloadGone, WorkloadPending
 from admission.engine.policies.admission_fair_sharing import Consumption, RecentUsage
 from admission.model.manifests import parse_manifest
@@ -12,8 +14,7 @@ from admission.model.workload import PodSet, Workload
 
 
 def manifest(kind: str, name: str, spec: dict[str, Any], *, namespace: str = "") -> QueueObject:
-    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-    return parse_manifest({"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    return parse_manifest(queue_objects.manifest(kind, name, namespace=namespace, spec=spec))
 
 
 def cluster_queue(
@@ -24,26 +25,20 @@ def cluster_queue(
     limits: dict[str, int] | None = None,
     **fields: Any,
 ) -> QueueObject:
-    """Return a ClusterQueue with cpu quota: {flavor: nominal}, or a number for the flavor `default`."""
+    """Return a ClusterQueue. `quota`: nominal quotas of cpu or by resource, by flavor; a number: of `default`."""
     nominal = quota if isinstance(quota, dict) else {"default": quota}
-    flavors = [
-        {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": amount, **(limits or {})}]}
+    quotas = {
+        flavor: amount if isinstance(amount, dict) else {"cpu": {"nominalQuota": amount, **(limits or {})}}
         for flavor, amount in nominal.items()
-    ]
-    spec = {
-        "namespaceSelector": {},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
-        **({"cohortName": cohort} if cohort else {}),
-        **fields,
     }
-    return manifest("ClusterQueue", name, spec)
+    spec = {**({"cohortName": cohort} if cohort else {}), **fields}
+    return parse_manifest(queue_objects.cluster_queue(name, quotas=quotas, **spec))
 
 
 def cohort(name: str, quota: int = 0, *, parent: str = "", limit: int | None = None, **fields: Any) -> QueueObject:
     """Return a Cohort with its own cpu quota in the flavor `default`, and a borrowing limit."""
-    amounts = {"name": "cpu", "nominalQuota": quota, **({} if limit is None else {"borrowingLimit": limit})}
-    flavors = [{"name": "default", "resources": [amounts]}]
-    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    amounts = {"nominalQuota": quota, **({} if limit is None else {"borrowingLimit": limit})}
+    groups = [queue_objects.resource_group(default={"cpu": amounts})]
     return manifest("Cohort", name, {"resourceGroups": groups, **({"parentName": parent} if parent else {}), **fields})
 
 

@@ -12,13 +12,11 @@ import pytest
 from admission.engine import Accounting, Engine, Policy, Transformation
 from admission.model.queues import QueueObject
 from admission.model.workload import PodSet
-from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
+from tests.engine.scenes import World, cluster_queue, local_queue, workload
 
 
 def queue_of(*resources: str) -> QueueObject:
-    amounts = [{"name": name, "nominalQuota": 1000} for name in resources]
-    groups = [{"coveredResources": list(resources), "flavors": [{"name": "default", "resources": amounts}]}]
-    return manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
+    return cluster_queue("cq", {"default": dict.fromkeys(resources, 1000)})
 
 
 def counted(rules: Accounting, requests: Mapping[str, int], *resources: str) -> dict[str, int]:

@@ -144,11 +144,7 @@ def test_replacement_may_have_more_pod_sets():
 
 
 def test_replacement_with_an_additional_resource_is_parked_with_a_message():
-    amounts = [{"name": name, "nominalQuota": 9} for name in ("cpu", "memory")]
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": amounts}]}]
-    world = World(
-        manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups}), local_queue("cq")
-    )
+    world = World(cluster_queue("cq", {"default": {"cpu": 9, "memory": 9}}), local_queue("cq"))
     before = workload("before", "cq", 2)
     world.submit(before)
     assert world.admitted() == ["before"]

@@ -318,13 +318,8 @@ def test_usage_follows_excluded_prefixes_and_transformations():
         excluded_prefixes=("net/",),
         transformations=(Transformation("gpu/small", {"credits": Fraction(2), "cpu": Fraction(-1)}, replace=True),),
     )
-    quota = [{"name": "cpu", "nominalQuota": 4}, {"name": "credits", "nominalQuota": 5}]
-    groups = [{"coveredResources": ["cpu", "credits"], "flavors": [{"name": "default", "resources": quota}]}]
-    world = World(
-        manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups}),
-        local_queue("cq"),
-        engine=Engine(Policy(accounting=rules)),
-    )
+    queue = cluster_queue("cq", {"default": {"cpu": 4, "credits": 5}})
+    world = World(queue, local_queue("cq"), engine=Engine(Policy(accounting=rules)))
     item = workload("a", "cq")
     pods = replace(item.pod_sets[0], requests={"cpu": 1000, "gpu/small": 2, "net/card": 9})
     world.submit(replace(item, pod_sets=(pods,)))

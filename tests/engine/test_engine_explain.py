@@ -157,10 +157,7 @@ def test_quota_that_others_borrow_is_named_with_them(world):
 def test_what_is_missing_is_said_of_each_cluster_that_it_may_be_dispatched_to(world):
     for name in ("b", "c"):
         world.tell(manifest("ResourceFlavor", f"in-{name}", {"clusters": [name]}))
-    flavors = [{"name": f"in-{name}", "resources": [{"name": "cpu", "nominalQuota": 2}]} for name in ("b", "c")]
-    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
-    world.tell(manifest("ClusterQueue", "d", {"namespaceSelector": {}, "resourceGroups": groups}))
-    world.tell(manifest("LocalQueue", "d", {"clusterQueue": "d"}, namespace="ns"))
+    world.tell(cluster_queue("d", {"in-b": 2, "in-c": 2}), local_queue("d"))
     for name, cpu in (("first", 2), ("second", 2), ("w", 1)):
         world.submit(replace(workload(name, "d", cpu), clusters=(("b",), ("c",))))
         world.admitted()

@@ -9,6 +9,7 @@ from random import Random
 from types import FrameType
 
 import pytest
+import queue_objects
 
 from admission.engine import (
     ChecksReady,
@@ -49,24 +50,15 @@ def domains(admission) -> tuple[DomainCount, ...]:
 def engine() -> Engine:
     engine = Engine(Policy(topology=TopologyRules()))
     engine.observe(NamespaceChanged("ns", {}), now=0.0)
-    quota = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
-    specs = {
-        "Topology": ("default", {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": HOSTNAME}]}),
-        "ResourceFlavor": ("gpu", {"nodeLabels": {"pool": "gpu"}, "topologyName": "default"}),
-        "ClusterQueue": (
-            "cq",
-            {
-                "namespaceSelector": {},
-                "preemption": {"withinClusterQueue": "LowerPriority"},
-                "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
-            },
+    for document in (
+        queue_objects.topology("default", "rack", HOSTNAME),
+        queue_objects.manifest(
+            "ResourceFlavor", "gpu", spec={"nodeLabels": {"pool": "gpu"}, "topologyName": "default"}
         ),
-        "LocalQueue": ("queue", {"clusterQueue": "cq"}),
-    }
-    for kind, (name, spec) in specs.items():
-        metadata = {"name": name} if kind != "LocalQueue" else {"name": name, "namespace": "ns"}
-        manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
-        engine.observe(QueueObjectChanged(parse_manifest(manifest)), now=0.0)
+        queue_objects.cluster_queue(flavor="gpu", cpu=100, preemption={"withinClusterQueue": "LowerPriority"}),
+        queue_objects.local_queue("queue", "ns"),
+    ):
+        engine.observe(QueueObjectChanged(parse_manifest(document)), now=0.0)
     for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
         engine.observe(NodeChanged(node(name, rack)), now=0.0)
     return engine

@@ -195,13 +195,9 @@ def test_usage_is_weighted_by_resource_and_local_queue(weights, used, first):
 
 
 def test_memory_counts_in_bytes():
-    amounts = [{"name": name, "nominalQuota": 10_000} for name in ("cpu", "memory")]
-    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": amounts}]}]
     world = new_world()
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
-    world.tell(
-        manifest("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups, "admissionScope": scope})
-    )
+    world.tell(cluster_queue("cq", {"default": {"cpu": 10_000, "memory": 10_000}}, admissionScope=scope))
     item = workload("w", "a")
     pods = replace(item.pod_sets[0], requests={"cpu": 2000, "memory": 7000})
     world.submit(replace(item, pod_sets=(pods,)))

@@ -14,6 +14,7 @@ from admission.model.workload import Admission, PodSet, PodSetAssignment, Worklo
 from admission.store.audit_log import Author
 from admission.store.ledger.fairness import FlavorResource, LoanKey, TreeNode, entitlements
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from tests.queue_objects import create_objects, manifest, resource_group
 
 if TYPE_CHECKING:
     from admission.store.ledger.fairness import Share
@@ -89,14 +90,11 @@ def test_entitlements_use_all_that_is_wanted_and_keep_own_quota(found: list[tupl
 
 
 async def create(store: Store, kind: str, name: str, *, namespace: str = "", **spec: Any) -> None:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
-    await store.queues.create(parse_manifest(manifest), author=Author("ada"))
+    await create_objects(store, manifest(kind, name, namespace=namespace, spec=spec))
 
 
 def quota(gpus: int, **limits: int) -> list[dict[str, Any]]:
-    resources = [{"name": GPU, "nominalQuota": gpus, **limits}]
-    return [{"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}]
+    return [resource_group(h100={GPU: {"nominalQuota": gpus, **limits}})]
 
 
 async def runs(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import queue_objects as manifests
 from sqlalchemy import update
 from store_examples import (
     admission,
@@ -22,23 +23,14 @@ from store_examples import (
 )
 
 from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_manifest
 from admission.model.queues import (
     QUEUE_OBJECTS,
-    AdmissionCheck,
     Budget,
-    BudgetRequest,
-    Cluster,
     ClusterQueue,
     Cohort,
-    Drain,
     LocalQueue,
-    PriceBook,
-    ProvisioningRequestConfig,
-    Reservation,
     ResourceFlavor,
-    Subscription,
-    Topology,
-    UserLimit,
 )
 from admission.store.audit_log import Author
 from admission.store.database.tables import queue_object_versions, queue_objects
@@ -67,86 +59,33 @@ async def test_created_object_is_returned_by_get_and_list(store: Store, clock: C
 
 
 async def test_objects_of_every_kind_are_read_as_written(store: Store):
-    check = AdmissionCheck.model_validate({
-        "metadata": {"name": "prov"},
-        "spec": {"controllerName": "x.dev/y", "parameters": {"apiGroup": "x.dev", "kind": "Config", "name": "c"}},
-    })  # fmt: skip
-    told = Subscription.model_validate({
-        "metadata": {"name": "mine", "namespace": "team-a"},
-        "spec": {"receiver": "pager", "events": ["Admitted"], "pendingLongerThanSeconds": 60, "user": "alice"},
-    })  # fmt: skip
-    racks = Topology.model_validate({"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}})
-    hours = Budget.model_validate({
-        "metadata": {"name": "ml"},
-        "spec": {
-            "parent": "all", "scope": {"users": ["ann"]}, "period": {"every": "Month", "timeZone": "Europe/Berlin"},
-            "resources": [{"name": "cpu", "hours": "10", "flavors": ["default"]}],
-            "grants": [{"day": "2026-11-28", "resource": "cpu", "hours": "-2.5", "reason": "paid twice"}],
-        },
-    })  # fmt: skip
-    nodes = ProvisioningRequestConfig.model_validate({
-        "metadata": {"name": "up"},
-        "spec": {
-            "provisioningClassName": "example.com", "parameters": {"a": "b"}, "managedResources": ["nvidia.com/gpu"],
-            "retryStrategy": {"backoffLimitCount": 0},
-            "podSetUpdates": {"nodeSelector": [{"key": "pool", "valueFromProvisioningClassDetail": "pool"}]},
-            "podSetMergePolicy": "IdenticalPodTemplates",
-        },
-    })  # fmt: skip
-    kept = Reservation.model_validate({
-        "metadata": {"name": "bench"},
-        "spec": {
-            "clusterQueue": "team-a", "quotas": [{"flavor": "a100", "resource": "cpu", "amount": 4}],
-            "holders": {"users": ["ada"]}, "start": "2030-12-01T08:00", "end": "2030-12-01T18:00",
-            "atStart": "Preempt", "releaseUnusedAfterSeconds": 600,
-        },
-    })  # fmt: skip
-    away = Drain.model_validate({
-        "metadata": {"name": "d"},
-        "spec": {"nodes": ["n17"], "flavors": ["a100"], "startTime": "2030-12-01T17:00:00Z", "reason": "fans"},
-    })  # fmt: skip
-    most = UserLimit.model_validate({
-        "metadata": {"name": "u"},
-        "spec": {
-            "clusterQueue": "team", "groups": ["ml"], "together": True, "running": 1, "pending": 2, "submitted": 3,
-            "resources": {"cpu": "4"},
-        },
-    })  # fmt: skip
-    prices = PriceBook.model_validate({
-        "metadata": {"name": "p"},
-        "spec": {
-            "currency": "EUR", "provider": "IT",
-            "prices": [{"flavor": "a100", "resource": "cpu", "perHour": 0.5, "from": "2026-07-01"}],
-        },
-    })  # fmt: skip
-    more = BudgetRequest.model_validate({
-        "metadata": {"name": "ml-1", "namespace": "team-a"},
-        "spec": {"budget": "ml", "resource": "cpu", "hours": "96", "day": "2026-12-01", "reason": "deadline"},
-    })  # fmt: skip
-    other = Cluster.model_validate({
-        "metadata": {"name": "b", "labels": {"region": "eu"}},
-        "spec": {
-            "kubeconfig": "b.yaml", "state": "Draining", "uid": "1",
-            "webhook": {"service": {"namespace": "sluice-system", "name": "sluice-webhook"}, "caFile": "b.crt"},
-        },
-    })  # fmt: skip
-    queues = (cohort("root"), cluster_queue(), local_queue())
-    objects = (
-        racks,
-        other,
-        flavor(),
-        priority_class("high", 1000),
-        nodes,
-        check,
-        *queues,
-        hours,
-        kept,
-        away,
-        most,
-        prices,
-        more,
-        told,
+    grant = {"day": "2026-11-28", "resource": "nvidia.com/gpu", "hours": "-2.5", "reason": "paid twice"}
+    told = {"receiver": "pager", "events": ["Admitted"], "pendingLongerThanSeconds": 60, "user": "alice"}
+    more = {"budget": "ml", "resource": "cpu", "hours": "96", "day": "2026-12-01", "reason": "deadline"}
+    joined = {
+        "kubeconfig": "b.yaml",
+        "state": "Draining",
+        "webhook": {"service": {"namespace": "sluice-system", "name": "sluice-webhook"}, "caFile": "b.crt"},
+    }
+    documents = (
+        manifests.topology("dc", "rack"),
+        manifests.manifest("Cluster", "b", spec=joined),
+        manifests.flavor(),
+        manifests.priority_class("high", 1000),
+        manifests.provisioning_config("up", "example.com", retryStrategy={"backoffLimitCount": 0}),
+        manifests.admission_check("prov"),
+        manifests.cohort("root"),
+        manifests.cluster_queue(),
+        manifests.local_queue(),
+        manifests.budget("ml", 10, parent="all", scope={"users": ["ann"]}, grants=[grant]),
+        manifests.reservation("bench", "cq", 4, atStart="Preempt", releaseUnusedAfterSeconds=600),
+        manifests.drain("d", "n17"),
+        manifests.user_limit("u", 1, groups=["ml"], together=True, pending=2, resources={"cpu": "4"}),
+        manifests.price_book("p", {"resource": "cpu", "perHour": 0.5, "from": "2026-07-01"}),
+        manifests.manifest("BudgetRequest", "ml-1", namespace="team-a", spec=more),
+        manifests.manifest("Subscription", "mine", namespace="team-a", spec=told),
     )
+    objects = [*map(parse_manifest, documents)]
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

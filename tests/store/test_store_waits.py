@@ -10,6 +10,7 @@ from admission.model.workload import Admission, PodSet, PodSetAssignment, Worklo
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
 from admission.store.workloads.waits import ObjectiveOutcome, Obstacle, Wish, objectives_of, wish_of
+from tests.queue_objects import create_objects, local_queue, manifest
 
 if TYPE_CHECKING:
     from admission.store.store import Store
@@ -39,9 +40,7 @@ async def submit(
 
 
 async def led(store: Store) -> int:
-    spec = {"clusterQueue": "cq"}
-    lead = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": {"name": "main", "namespace": "a"}}
-    await store.queues.create(parse_manifest({**lead, "spec": spec}), author=Author("ada"))
+    await create_objects(store, local_queue("main", "a"))
     return await store.lead("test")
 
 
@@ -87,8 +86,7 @@ async def test_reasons_after_the_first_admission_and_clocks_that_were_set_back_c
 
 
 def cluster_queue(name: str, **spec: object) -> ClusterQueue:
-    head = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": name}}
-    found = parse_manifest({**head, "spec": spec})
+    found = parse_manifest(manifest("ClusterQueue", name, spec=spec))
     assert isinstance(found, ClusterQueue)
     return found
 
