@@ -124,6 +124,12 @@ class WorkloadRecord:
         return "" if self.state is State.PENDING else self.cluster_queue
 
     @property
+    def runs_in(self) -> str:
+        """The cluster in which it runs or, if it does not, in which its object is."""
+        sent_to = "" if self.admission is None else self.admission.cluster
+        return sent_to or self.workload.cluster
+
+    @property
     def is_stop_hindered(self) -> bool:
         """Whether something keeps it from being stopped, or given back as it was: its message then says what."""
         return self.state is State.EVICTING and self.eviction is not None and self.message != self.eviction.message

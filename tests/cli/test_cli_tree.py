@@ -10,6 +10,7 @@ import yaml
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.workloads.search import WorkloadQuery
 
 QUEUES = """
 {apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}}
@@ -218,6 +219,14 @@ async def test_tree_of_a_cluster_has_its_flavors_and_what_its_workloads_use(slui
         missing = await sluice("top", what, "--cluster", "bb")
         assert missing.exit_code == 1
         assert 'the cluster "bb" does not exist; did you mean "b"?' in missing.stderr
+    for where, wanted in (("b", {"own", "sent", "waits-in-b"}), ("local", {"runs", "waits"})):
+        found = await sluice(
+            "get", "workloads", "-A", "--cluster", where, "-o", "jsonpath={.items[*].spec.object.name}"
+        )
+        assert set(found.stdout.split()) == wanted
+        query = WorkloadQuery(fields={"cluster": frozenset({where})})
+        groups = await store.workloads.search_groups(query, by="cluster")
+        assert [(group.value, sum(group.counts.values())) for group in groups] == [(where, len(wanted))]
     wide = (await sluice("get", "workloads", "-A", "-o", "wide")).stdout.splitlines()
     place = wide[0].index("CLUSTER")
     where = {line.split()[1].split("-")[1]: line[place:].split()[0] for line in wide[1:]}

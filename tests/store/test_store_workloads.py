@@ -98,6 +98,25 @@ async def test_workloads_of_the_same_second_are_found_in_the_order_of_their_arri
     assert "".join(each.workload.name for each in found.workloads) == names
 
 
+@pytest.mark.parametrize("since", [None, T])
+async def test_workloads_are_found_and_grouped_by_the_cluster_in_which_they_run(store: Store, since: float | None):
+    epoch = await store.lead("test")
+    here, sent, there, ended = workload("1"), workload("2"), workload("3", cluster="b"), workload("4", cluster="c")
+    records = tuple(pending(each) for each in (here, sent, there, ended))
+    await store.commit(Changes(workloads=records), epoch=epoch)
+    await store.commit(admitted(sent, replace(admission(), cluster="b"), at=T), epoch=epoch)
+    await store.commit(finished(ended, at=T + 1), epoch=epoch)
+    wanted = {"local": ["1"], "b": ["2", "3"], "c": ["4"]}
+    for name, uids in wanted.items():
+        query = WorkloadQuery(fields={"cluster": frozenset({name})}, since=since)
+        found = await store.workloads.search(query, order="name", limit=10)
+        assert sorted(each.workload.uid for each in found.workloads) == uids
+        listed = await store.workloads.list(where=[ColumnFilter("runs_in", frozenset({name}))])
+        assert sorted(each.workload.uid for each in listed.workloads) == uids
+    groups = await store.workloads.search_groups(WorkloadQuery(since=since), by="cluster")
+    assert {each.value: sum(each.counts.values()) for each in groups} == {"local": 1, "b": 2, "c": 1}
+
+
 async def test_condition_matches_the_same_records_in_memory_and_in_the_database(store: Store):
     epoch = await store.lead("test")
     one = workload("1", user="ada")
@@ -105,7 +124,7 @@ async def test_condition_matches_the_same_records_in_memory_and_in_the_database(
     await store.commit(Changes(workloads=(pending(one), pending(two))), epoch=epoch)
     records = (await store.workloads.list()).workloads
     wanted = {"namespace": "team-b", "name": two.name, "uid": "2", "state": "pending", "local_queue": "other",
-              "cluster_queue": "", "priority": 7, "submitted_by": "", "cluster": "b"}  # fmt: skip
+              "cluster_queue": "", "priority": 7, "submitted_by": "", "cluster": "b", "runs_in": "b"}  # fmt: skip
     assert wanted.keys() == ColumnFilter.COLUMNS
     for column, value in wanted.items():
         for negated in (False, True):

@@ -90,6 +90,7 @@ WORKLOAD_FIELDS: Final[Mapping[str, str]] = {
     "spec.priority": "priority",
     "spec.user": "submitted_by",
     "spec.cluster": "cluster",
+    "status.clusterName": "runs_in",
     "status.clusterQueue": "cluster_queue",
     "status.state": "state",
 }

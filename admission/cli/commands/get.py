@@ -81,7 +81,7 @@ class _Selection:
             if self.hides_finished:
                 fields.append("status.state!=finished")
             if self.cluster:
-                fields.append(f"spec.cluster={field_value(self.cluster)}")
+                fields.append(f"status.clusterName={field_value(self.cluster)}")
             if self.mine:
                 fields.append(f"spec.user={field_value(await sluice.user_name())}")
         return {"namespace": where, "label_selector": self.labels, "field_selector": ",".join(fields)}
@@ -120,7 +120,7 @@ def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> s
 @click.option("-A", "--all-namespaces", is_flag=True, help="List objects in all namespaces.")
 @click.option("--all", "finished", is_flag=True, help="Include finished workloads.")
 @click.option("--mine", is_flag=True, help="List only workloads that you submitted.")
-@click.option("--cluster", default="", metavar="NAME", help="List only workloads in this cluster.")
+@click.option("--cluster", default="", metavar="NAME", help="List only workloads that run, or wait, in this cluster.")
 @selector_options[0]
 @selector_options[1]
 @output_option()

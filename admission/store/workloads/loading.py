@@ -34,6 +34,14 @@ WORKLOAD = select(*(type_coerce(c, Text).label(c.name) if isinstance(c.type, JSO
 """Selects rows for `records`. JSON columns are parsed there, so that broken JSON affects one row only."""
 UNFINISHED = workloads.c.state != bindparam("finished", State.FINISHED.value, literal_execute=True)
 """Rendered as a literal, because a partial index is used only for its own constant."""
+_SENT_TO = (
+    select(func.max(admissions.c.cluster))
+    .where(admissions.c.workload_uid == workloads.c.uid, admissions.c.to_at.is_(None))
+    .correlate(workloads)
+    .scalar_subquery()
+)
+RUNS_IN = func.coalesce(_SENT_TO, workloads.c.cluster)
+"""The cluster in which a workload runs or, if it does not, in which its object is."""
 _BATCH = 1_000
 """Rows that are converted without a pause: some ten milliseconds."""
 _RECENTLY_FINISHED = 20_000

@@ -42,10 +42,12 @@ _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "priority": lambda record: record.workload.priority,
     "submitted_by": lambda record: record.workload.user,
     "cluster": lambda record: record.workload.cluster,
+    "runs_in": lambda record: record.runs_in,
 }
 """Columns by which lists can be filtered, with the getter of the value from a record."""
 _STATUS_CLUSTER_QUEUE = case((workloads.c.state == State.PENDING, ""), else_=workloads.c.cluster_queue)
 """`WorkloadRecord.status_cluster_queue` in SQL."""
+_COMPUTED: Mapping[str, ColumnElement[str]] = {"cluster_queue": _STATUS_CLUSTER_QUEUE, "runs_in": loading.RUNS_IN}
 _IMMUTABLE_COLUMNS = ("namespace", "name", "uid", "submitted_by", "cluster")
 
 
@@ -85,7 +87,8 @@ class ColumnFilter:
 
     def clause(self) -> ColumnElement[bool]:
         """Return the condition for a query."""
-        column = _STATUS_CLUSTER_QUEUE if self.column == "cluster_queue" else workloads.c[self.column]
+        column = _COMPUTED.get(self.column)
+        column = workloads.c[self.column] if column is None else column
         return column.not_in(self.values) if self.negated else column.in_(self.values)
 
     def holds(self, record: WorkloadRecord) -> bool:

@@ -37,7 +37,7 @@ FIELDS: Final[Mapping[str, ColumnElement[str]]] = {
     "queue": _COLUMNS.local_queue,
     "clusterqueue": _CLUSTER_QUEUE,
     "kind": _COLUMNS.kind,
-    "cluster": _COLUMNS.cluster,
+    "cluster": loading.RUNS_IN,
 }
 """Fields by which workloads are filtered and grouped."""
 

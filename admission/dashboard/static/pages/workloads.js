@@ -58,7 +58,7 @@ export const COLUMNS = {
   queue: { name: "Queue", className: "queue opt", cell: ({ metadata, spec }) => html`<${QueueName} namespace=${metadata.namespace} name=${spec.queueName} />` },
   clusterqueue: { name: "ClusterQueue", cell: (workload) => workload.status.clusterQueue && html`<a href=${queueLink(workload.status.clusterQueue)}><bdi>${workload.status.clusterQueue}</bdi></a>` },
   kind: { name: "Kind", cell: (workload) => workload.spec.object.kind },
-  cluster: { name: "Cluster", cell: (workload) => html`<bdi>${workload.spec.cluster || "local"}</bdi>` },
+  cluster: { name: "Cluster", cell: ({ spec, status }) => html`<bdi>${status.clusterName || spec.cluster || "local"}</bdi>` },
   priority: { name: "Priority", className: "number", cell: (workload) => workload.spec.priority },
   why: { name: "Reason", className: "widest", cell: (workload) => html`<${Obstacle} workload=${workload} />` },
   time: { name: "Time", className: "number when", cell: (workload) => html`<${Elapsed} workload=${workload} />` },
