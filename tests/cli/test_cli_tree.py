@@ -231,6 +231,14 @@ async def test_tree_of_a_cluster_has_its_flavors_and_what_its_workloads_use(slui
     place = wide[0].index("CLUSTER")
     where = {line.split()[1].split("-")[1]: line[place:].split()[0] for line in wide[1:]}
     assert (where["own"], where["sent"], where["waits"]) == ("b", "b", "b")
+    described = (await sluice("describe", "cluster", "b")).stdout.splitlines()
+    assert [line.split() for line in described[-5:]] == [
+        ["Workloads:", "2", "with", "quota,", "1", "waiting"],
+        ["Flavors:", "spot"],
+        ["Usage:"],
+        ["CLUSTERQUEUE", "FLAVOR", "RESOURCE", "USED"],
+        ["team-a", "spot", "cpu", "3"],
+    ]
     lost = JoinedCluster("b", "uid-of-b", "Lost", 60.0, "is lost: no answer")
     await store.joined_clusters.note(lost, epoch=await store.lead("tests"))
     told = " ".join((await sluice("why", "-n", "x", "own")).stdout.split())

@@ -12,6 +12,7 @@ from admission.cli.arguments.connection import ApiConnection, connect, connectio
 from admission.cli.arguments.objects import names_argument, namespace_for, namespace_option, resolve, what_argument
 from admission.cli.commands.history import workload_history_lines
 from admission.cli.commands.top import queue_rows
+from admission.cli.commands.tree import cluster_item
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.model.names import LAST_APPLIED
@@ -41,11 +42,12 @@ def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connec
     """Show details of queue objects or workloads.
 
     These are the fields, conditions, quota usage, the first pending workloads of a
-    queue, and why a workload is pending and its history.
+    queue, what a cluster has and runs, and why a workload is pending and its history.
 
     \b
     Examples:
       sluice describe cq/team-a
+      sluice describe cluster b
       sluice describe workload train -n team-a
     """
     selected = resolve(what, names)
@@ -112,13 +114,28 @@ def _tables(document: Document) -> Iterator[str]:
 
 
 async def _related(sluice: Sluice, document: Document) -> list[str]:
-    """Return the lines from other resources: pending workloads of a queue, explanation and history of a workload."""
+    """Return the lines from other resources.
+
+    They are the pending workloads of a queue, what runs in a cluster, the explanation and the history of a workload.
+    """
     name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
     match document["kind"]:
         case "ClusterQueue":
             return await _pending(sluice, cluster_queue=name)
         case "LocalQueue":
             return await _pending(sluice, local_queue=name, namespace=namespace)
+        case "Cluster":
+            item = await cluster_item(sluice, name)
+            usage = [
+                (queue["name"], each["flavor"], each["resource"], each["used"])
+                for queue in item["clusterQueues"]
+                for each in queue["usage"]
+            ]
+            return [
+                f"Workloads:  {item['reservingWorkloads']} with quota, {item['pendingWorkloads']} waiting",
+                f"Flavors:    {', '.join(item['flavors']) or '<none>'}",
+                *_table("Usage", ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "USED"), usage),
+            ]
         case "Workload":
             explanation = await sluice.workloads.explain(name, namespace=namespace)
             history = await sluice.workloads.history(name, namespace=namespace)
