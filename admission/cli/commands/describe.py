@@ -11,8 +11,7 @@ import click
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import names_argument, namespace_for, namespace_option, resolve, what_argument
 from admission.cli.commands.history import workload_history_lines
-from admission.cli.commands.top import queue_rows
-from admission.cli.commands.tree import cluster_item
+from admission.cli.commands.top import cluster_item, queue_rows
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.model.names import LAST_APPLIED
@@ -47,7 +46,6 @@ def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connec
     \b
     Examples:
       sluice describe cq/team-a
-      sluice describe cluster b
       sluice describe workload train -n team-a
     """
     selected = resolve(what, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,16 +11,18 @@ import click
 
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.groups import CommandGroup
-from admission.cli.commands.tree import cluster_item
+from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.client.transport import PREFIX
+from admission.model.names import listed
 from admission.model.quantity import amount, format_amount
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from admission.client import Sluice
     from admission.client.transport import Document
 
 
@@ -50,7 +53,7 @@ def queues(*, cluster: str, connection: ApiConnection) -> None:
     \b
     Examples:
       sluice top queues
-      sluice top queues --cluster b
+      sluice top queues --cluster local
     """
     headers = ("NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "USE")
 
@@ -97,7 +100,7 @@ def users(*, namespace: str | None, cluster: str, connection: ApiConnection) -> 
     \b
     Examples:
       sluice top users
-      sluice top users -n team-a --cluster b
+      sluice top users -n team-a --cluster local
     """
 
     async def run() -> None:
@@ -116,6 +119,18 @@ def users(*, namespace: str | None, cluster: str, connection: ApiConnection) -> 
         )
 
     asyncio.run(run())
+
+
+async def cluster_item(sluice: Sluice, name: str) -> Document:
+    """Return what `reports/clusters` has of a cluster. Raises CommandError if there is none of this name."""
+    items: dict[str, Document] = {
+        item["name"]: item for item in (await sluice.request("GET", f"{PREFIX}/reports/clusters"))["items"]
+    }
+    if name not in items:
+        near = difflib.get_close_matches(name, items, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else f"; there are {listed([*items])}"
+        raise CommandError(f'the cluster "{name}" does not exist{hint}')
+    return items[name]
 
 
 def cluster_of(workload: Document) -> str:

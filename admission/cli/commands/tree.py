@@ -12,10 +12,10 @@ import click
 
 from admission.cli.arguments.connection import ApiConnection, connect, connection_options
 from admission.cli.arguments.objects import refuse_empty, resource_named
+from admission.cli.commands.top import cluster_item
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned, column_widths
-from admission.model.names import listed
 from admission.model.quantity import amount, format_amount
 from admission.model.queues import ClusterQueue, Cohort
 from admission.model.topology import HOSTNAME
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from admission.client import Sluice
     from admission.client.transport import Document
 
 _COLUMNS = ("NAME", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "PENDING", "STATUS")
@@ -189,20 +188,6 @@ async def _show_topology(flavor: str, level: str, output: str | None, connection
     deepest = max((len(domain["values"]) for domain in report["domains"]), default=1)
     for line in topology_lines(report, deepest if level else shown_depth(report["levels"])):
         print_line(line)
-
-
-async def cluster_item(sluice: Sluice, name: str) -> Document:
-    """Return what `reports/clusters` has of a cluster. Raises CommandError if there is none of this name."""
-    from admission.client.transport import PREFIX
-
-    items: dict[str, Document] = {
-        item["name"]: item for item in (await sluice.request("GET", f"{PREFIX}/reports/clusters"))["items"]
-    }
-    if name not in items:
-        near = difflib.get_close_matches(name, items, n=1)
-        hint = f'; did you mean "{near[0]}"?' if near else f"; there are {listed([*items])}"
-        raise CommandError(f'the cluster "{name}" does not exist{hint}')
-    return items[name]
 
 
 def forest(cohorts: Iterable[Document], queues: Iterable[Document], cluster: Document | None = None) -> list[QuotaNode]:
