@@ -7,8 +7,8 @@ all requests of that run again: a request that is refused now would have failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -182,169 +182,153 @@ async def test_each_permission_is_needed_by_a_request_of_the_run(
     assert unneeded == [], "nobody needs them: take them out of deploy/rbac/sluice.yaml, or the chart"
 
 
+class Installed(NamedTuple):
+    """A sandbox with the chart's roles for one configuration, and what a Sluice that has these roles only is given."""
+
+    sandbox: Sandbox
+    folder: Path
+    database_url: str
+    roles: list[Object]
+    user: User
+
+    @asynccontextmanager
+    async def sluice(self) -> AsyncIterator[Replica]:
+        async with serving(self.folder, self.database_url, f"--config={self.folder / 'sluice.yaml'}") as replica:
+            await replica.until("leading")
+            yield replica
+
+    async def unneeded(self, *roles: str, but: Callable[[Right], bool] = lambda right: False) -> list[str]:
+        rights = [right for role in roles for right in rights_of(role_of(self.roles, role)) if not but(right)]
+        found = await _needing(self.sandbox, self.user, rights)
+        assert found
+        return [str(right) for right, requests in found.items() if not requests]
+
+
+@asynccontextmanager
+async def installed(folder: Path, *documents: Object, config: Object | None = None, **rbac: bool) -> AsyncIterator[Any]:
+    """Yield an `Installed`, and the client of its administrator."""
+    roles = roles_with({"config": config or {}, "rbac": {"userRoles": False} | rbac})
+    (folder / "sluice.yaml").write_text(yaml.safe_dump(config or {}))
+    database_url = f"sqlite:///{folder / 'sluice.db'}"
+    await migrate(database_url)
+    await create_objects(database_url, *documents)
+    async with Sandbox(speed=60) as sandbox:
+        user = await _install(sandbox, folder, roles)
+        yield Installed(sandbox, folder, database_url, roles, user), sandbox.local("admin")
+
+
+def suspended(name: str) -> Object:
+    created = job(name)
+    created["spec"]["suspend"] = True
+    return created
+
+
+def _is_running(pod: Object) -> bool:
+    return bool(pod["status"].get("phase") == "Running")
+
+
+async def _deleted(watcher: Any) -> None:
+    async for batch in watcher:
+        if any(change == "DELETED" for _, change, _, _ in batch):
+            return
+
+
 @pytest.mark.costly
 async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: Path):
-    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
-    roles = roles_with({"rbac": {"userRoles": False}})
-    await migrate(database_url)
-    await create_objects(database_url, *PLACED)
-    async with Sandbox(speed=60) as sandbox:
-        user = await _install(sandbox, tmp_path, roles)
-        admin = sandbox.local("admin")
+    async with installed(tmp_path, *PLACED) as (chart, admin):
         metadata = NODE["metadata"] | {"labels": {"pool": "gpu", "kubernetes.io/hostname": "node"}}
         await admin.patch("nodes", "", "node", {"metadata": metadata})
-        async with serving(tmp_path, database_url) as replica:
-            await replica.until("leading")
-            await admin.create("jobs", "default", job("placed") | {"spec": job("placed")["spec"] | {"suspend": True}})
-            await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
-        role = role_of(roles, "sluice-topology")
-        found = await _needing(sandbox, user, rights_of(role))
-    # Pods that are queued are listed and watched, too, with permissions of their own.
-    assert [right for right, requests in found.items() if not requests and right.resource != "pods"] == []
+        async with chart.sluice():
+            await admin.create("jobs", "default", suspended("placed"))
+            await until(admin, "pods", _is_running)
+        # Pods that are queued are listed and watched, too, with permissions of their own.
+        assert await chart.unneeded("sluice-topology", but=lambda right: right.resource == "pods") == []
 
 
 @pytest.mark.costly
 async def test_each_permission_for_provisioning_is_needed_to_start_a_job(tmp_path: Path):
-    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
-    roles = roles_with({"rbac": {"userRoles": False}})
-    await migrate(database_url)
-    await create_objects(database_url, *PROVISIONED)
-    async with Sandbox(speed=60) as sandbox, serve_kinds(sandbox, [AUTOSCALER]):
-        user = await _install(sandbox, tmp_path, roles)
-        admin = sandbox.local("admin")
-        async with serving(tmp_path, database_url) as replica:
-            await replica.until("leading")
-            manifest = job("up") | {"spec": job("up")["spec"] | {"suspend": True}}
-            created = await admin.create("jobs", "default", manifest)
-            await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
+    async with installed(tmp_path, *PROVISIONED) as (chart, admin), serve_kinds(chart.sandbox, [AUTOSCALER]):
+        async with chart.sluice():
+            created = await admin.create("jobs", "default", suspended("up"))
+            await until(admin, "pods", _is_running)
             with closing(admin.watch(REQUESTS)) as watcher:
                 await admin.delete("jobs", "default", "up", uid=created["metadata"]["uid"], propagation="Orphan")
-                async for batch in watcher:
-                    if any(change == "DELETED" for _, change, _, _ in batch):
-                        break
-        role = role_of(roles, "sluice-provisioning")
-        found = await _needing(sandbox, user, rights_of(role))
-    # A PodTemplate is read if one of a former request has its name.
-    assert [right for right, requests in found.items() if not requests and right.verb != "get"] == []
+                await _deleted(watcher)
+        # A PodTemplate is read if one of a former request has its name.
+        assert await chart.unneeded("sluice-provisioning", but=lambda right: right.verb == "get") == []
 
 
 @pytest.mark.costly
 async def test_each_permission_to_cancel_is_needed_to_cancel_what_is_queued(tmp_path: Path):
-    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
-    integrations = {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"], "kinds": [TRAINING_RUN_FORM]}
-    (tmp_path / "sluice.yaml").write_text(yaml.safe_dump({"integrations": integrations}))
-    roles = roles_with({"config": {"integrations": integrations}, "rbac": {"cancel": True}})
+    config = {"integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"], "kinds": [TRAINING_RUN_FORM]}}
     kinds = [kind for kind in CUSTOM if kind.group in ("jobset.x-k8s.io", "example.com")]
-    await migrate(database_url)
-    await create_objects(database_url, *QUEUES)
-    async with Sandbox(speed=60) as sandbox:
-        user = await _install(sandbox, tmp_path, roles)
-        admin = sandbox.local("admin")
-        await admin.create("jobs", "default", job("train") | {"spec": job("train")["spec"] | {"suspend": True}})
+    async with installed(tmp_path, *QUEUES, config=config, cancel=True) as (chart, admin):
+        await admin.create("jobs", "default", suspended("train"))
         for kind in kinds:
             await admin.create(_resource(kind), "default", custom_object(kind))
-        async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
-            await replica.until("leading")
+        async with chart.sluice() as replica:
             await until(admin, "jobs", lambda obj: not obj["spec"]["suspend"])
             for kind in kinds:
                 await until(admin, _resource(kind), lambda obj, kind=kind: not kind.observe(obj).suspended)
-            headers = {"Authorization": f"Bearer {sandbox.token('admin')}"}
+            headers = {"Authorization": f"Bearer {chart.sandbox.token('admin')}"}
             async with aiohttp.ClientSession(replica.url, headers=headers) as session:
                 for name in ("train", *(kind.plural for kind in kinds)):
                     path = f"/apis/sluice.dev/v1/namespaces/default/workloads/{name}/cancel"
                     async with session.post(path, json={}) as answer:
                         assert answer.status == 200, await answer.text()
-        granted = [role for role in roles if role["metadata"]["name"] in ("sluice-cancel", "sluice-kinds")]
-        rights = [each for role in granted for each in rights_of(role) if each.verb in ("create", "delete")]
-        found = await _needing(sandbox, user, rights)
-    assert len(found) == 2 + len(kinds)  # `workloads/cancel` and Jobs, and the other kinds
-    assert [str(right) for right, requests in found.items() if not requests] == []
+        needed = ("create", "delete")  # `workloads/cancel` and Jobs, and the other kinds
+        assert await chart.unneeded("sluice-cancel", "sluice-kinds", but=lambda right: right.verb not in needed) == []
 
 
 @pytest.mark.costly
 async def test_each_permission_for_devices_is_needed_to_count_claims(tmp_path: Path):
-    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     config = {"resources": {"deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu"]}]}}
-    roles = roles_with({"config": config, "rbac": {"userRoles": False}})
-    await migrate(database_url)
-    await create_objects(database_url, *QUEUES)
-    async with Sandbox(speed=60) as sandbox:
-        user = await _install(sandbox, tmp_path, roles)
-        admin = sandbox.local("admin")
+    async with installed(tmp_path, *QUEUES, config=config) as (chart, admin):
         requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 3}}]
         template = {"metadata": {"name": "gpus"}, "spec": {"spec": {"devices": {"requests": requests}}}}
         await admin.create("resourceclaimtemplates", "default", template)
-        (tmp_path / "devices.yaml").write_text(yaml.safe_dump(config))
-        async with serving(tmp_path, database_url, f"--config={tmp_path / 'devices.yaml'}") as replica:
-            await replica.until("leading")
-            asking = job("asking")
-            asking["spec"]["suspend"] = True
+        async with chart.sluice() as replica:
+            asking = suspended("asking")
             asking["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "gpus"}]
             await admin.create("jobs", "default", asking)
             await until(admin, "jobs", lambda obj: not obj["spec"].get("suspend"))
             assert "orbidden" not in replica.log.decode()
-        async with Store.open(database_url) as store:
+        async with Store.open(chart.database_url) as store:
             record = await store.workloads.get("default", "asking")
         assert record is not None
         assert record.admission is not None
         assert record.admission.pod_sets[0].usage["nvidia.com/gpu"] == 3
-        role = role_of(roles, "sluice-devices")
-        found = await _needing(sandbox, user, rights_of(role))
-    assert [right for right, requests in found.items() if not requests] == []
+        assert await chart.unneeded("sluice-devices") == []
 
 
 @pytest.mark.costly
 async def test_each_permission_for_failure_recovery_is_needed_to_end_a_pod(tmp_path: Path):
-    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     recovery = {"forcefulTerminationGracePeriod": "0s"}
     # Pods that are queued may be deleted anyway.
     config = {"failureRecovery": recovery, "integrations": {"frameworks": ["batch/job"]}}
-    roles = roles_with({"config": config, "rbac": {"userRoles": False, "topology": False}})
-    await migrate(database_url)
-    (tmp_path / "sluice.yaml").write_text(yaml.safe_dump(config))
-    async with Sandbox() as sandbox:
-        user = await _install(sandbox, tmp_path, roles)
-        admin = sandbox.local("admin")
+    async with installed(tmp_path, config=config, topology=False) as (chart, admin):
         annotations = {"sluice.dev/safe-to-forcefully-delete": "true", "sandbox.sluice.dev/stop-seconds": "never"}
         spec = job("any")["spec"]["template"]["spec"] | {"terminationGracePeriodSeconds": 1}
         await admin.create("pods", "default", {"metadata": {"name": "lost", "annotations": annotations}, "spec": spec})
-        await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
-        pod = admin.get("pods", "default", "lost")
-        assert pod is not None
+        await until(admin, "pods", _is_running)
         taints = [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]
-        await admin.patch("nodes", "", pod["spec"]["nodeName"], {"spec": {"taints": taints}})
+        await admin.patch("nodes", "", NODE["metadata"]["name"], {"spec": {"taints": taints}})
         await admin.delete("pods", "default", "lost")
         with closing(admin.watch("pods")) as watcher:
-            async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
-                await replica.until("leading")
-                async for batch in watcher:
-                    if any(change == "DELETED" for _, change, _, _ in batch):
-                        break
-        role = role_of(roles, "sluice-failure-recovery")
-        found = await _needing(sandbox, user, rights_of(role))
-    assert [right for right, requests in found.items() if not requests] == []
+            async with chart.sluice():
+                await _deleted(watcher)
+        assert await chart.unneeded("sluice-failure-recovery") == []
 
 
 @pytest.mark.costly
 async def test_each_permission_for_usage_metrics_is_needed_to_read_them(tmp_path: Path):
-    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     # Pods that are queued are watched anyway.
     config = {"usageMetrics": {"metricsApi": True}, "integrations": {"frameworks": ["batch/job"]}}
-    roles = roles_with({"config": config, "rbac": {"userRoles": False, "topology": False}})
-    await migrate(database_url)
-    (tmp_path / "sluice.yaml").write_text(yaml.safe_dump(config))
-    async with Sandbox() as sandbox:
-        user = await _install(sandbox, tmp_path, roles)
-
-        def is_asked() -> bool:
-            return any("metrics.k8s.io" in str(one) for _, one in sandbox.authorizer.decisions)
-
-        async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}") as replica:
-            while not is_asked():
+    async with installed(tmp_path, config=config, topology=False) as (chart, _):
+        async with chart.sluice() as replica:
+            while not any("metrics.k8s.io" in str(one) for _, one in chart.sandbox.authorizer.decisions):
                 await replica.get("/healthz")
-        role = role_of(roles, "sluice-usage-metrics")
-        found = await _needing(sandbox, user, rights_of(role))
-    assert [right for right, requests in found.items() if not requests] == []
+        assert await chart.unneeded("sluice-usage-metrics") == []
 
 
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
