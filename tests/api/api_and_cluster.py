@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp import web
 from api_client import Answer
 from pki import Authority, Pair
+from user_permissions import allow
 from yarl import URL
 
 from admission.api.application import create_app, listening
@@ -29,7 +30,6 @@ from admission.serving.tls import ReloadingContext
 from admission.store.store import Store
 
 ADMIN_TOKEN = "the-admins-token"
-RBAC = "rbac.authorization.k8s.io"
 AUTHENTICATION_CONFIG = "extension-apiserver-authentication"
 
 
@@ -96,17 +96,7 @@ class ApiAndCluster:
 
     async def grant(self, user: str, rules: list[dict[str, Any]], *, namespace: str = "", kind: str = "User") -> None:
         """Let a user (or group) do what the rules say, in one namespace or everywhere."""
-        admin = self.sandbox.local("admin")
-        prefix = "" if namespace else "cluster"
-        metadata = {"generateName": "granted-"}
-        role = await admin.create(f"{prefix}roles", namespace, {"metadata": metadata, "rules": rules})
-        name = role["metadata"]["name"]
-        binding = {
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": RBAC, "kind": "Role" if namespace else "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": RBAC, "kind": kind, "name": user}],
-        }
-        await admin.create(f"{prefix}rolebindings", namespace, binding)
+        await allow(self.sandbox.local("admin"), user, *rules, namespace=namespace, kind=kind)
 
     async def _session(self, certificate: Pair | None) -> aiohttp.ClientSession:
         if certificate not in self._clients:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-import yaml
 from api_and_cluster import ADMIN_TOKEN, PREFIX, serving_with_cluster
+from user_permissions import bind, create_roles
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
@@ -19,7 +18,6 @@ from tests.sqlite_store import sqlite_store
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-RBAC = Path(__file__).parents[2] / "deploy" / "rbac"
 
 USERS = {
     "M": User("root", groups=(MASTERS, AUTHENTICATED)),
@@ -160,15 +158,14 @@ async def serving(store, folder, clock):
     tokens = {f"{user.name}-token": user for user in USERS.values()}
     sluice = User("sluice", groups=(MASTERS, AUTHENTICATED))
     async with serving_with_cluster(store, folder, clock=clock, users=tokens | {"sluice-token": sluice}) as opened:
-        for file in ("users.yaml", "queue-admin-example.yaml"):
-            for document in yaml.load_all((RBAC / file).read_text(), yaml.CSafeLoader):
-                await opened.sandbox.local("root").create(f"{document['kind'].lower()}s", "", document)
-        await bind(opened, "sluice-admin", "Group", "sluice-admins")
-        await bind(opened, "sluice-viewer", "User", "vera")
-        await bind(opened, "sluice-check-controller", "User", "carl")
-        await opened.sandbox.local("root").create("namespaces", "", {"metadata": {"name": "team-a"}})
-        await bind(opened, "sluice-namespace-viewer", "Group", "team-a", namespace="team-a")
-        await bind(opened, "sluice-team-lead", "User", "lea", namespace="team-a")
+        root = opened.sandbox.local("root")
+        await create_roles(root, "users.yaml", "queue-admin-example.yaml")
+        await bind(root, "sluice-admin", "sluice-admins", kind="Group")
+        await bind(root, "sluice-viewer", "vera")
+        await bind(root, "sluice-check-controller", "carl")
+        await root.create("namespaces", "", {"metadata": {"name": "team-a"}})
+        await bind(root, "sluice-namespace-viewer", "team-a", kind="Group", namespace="team-a")
+        await bind(root, "sluice-team-lead", "lea", namespace="team-a")
         yield opened
 
 
@@ -191,17 +188,6 @@ async def own_server(sqlite_template, tmp_path, clock):
     """Server for a single test, which may change it."""
     async with sqlite_store(sqlite_template, tmp_path, clock) as store, serving(store, tmp_path, clock) as opened:
         yield opened
-
-
-async def bind(server, role: str, kind: str, subject: str, *, namespace: str = "") -> None:
-    root = server.sandbox.local("root")
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": f"{role}-{subject}"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": group, "kind": kind, "name": subject}],
-    }
-    await root.create("rolebindings" if namespace else "clusterrolebindings", namespace, binding)
 
 
 def proxy_headers(user: User) -> list[tuple[str, str]]:
@@ -280,7 +266,7 @@ async def test_expired_token_gets_401(own_server, clock):
 async def test_token_of_a_deleted_service_account_gets_401(own_server, clock):
     root = own_server.sandbox.local("root")
     await root.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
-    await bind(own_server, "sluice-admin", "User", "system:serviceaccount:default:robot")
+    await bind(own_server.sandbox.local("root"), "sluice-admin", "system:serviceaccount:default:robot")
     issued = await own_server.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
     token = issued["status"]["token"]
     assert await ask(own_server, "GET", "cohorts", token=token) == 200

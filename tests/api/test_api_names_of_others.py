@@ -18,10 +18,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import yaml
-from api_and_cluster import PREFIX, RBAC, ApiAndCluster, serving_with_cluster
+from api_and_cluster import PREFIX, ApiAndCluster, serving_with_cluster
 from api_client import Answer, Events
 from queue_objects import cluster_queue, cohort, flavor, local_queue, manifest
+from user_permissions import bind, create_roles
 from workload_records import MAIN, NOW, record
 
 from admission.api.resources.explaining_engine import NoController
@@ -33,7 +33,6 @@ from admission.store.audit_log import Author
 from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
 from admission.store.store import Store
 
-ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
@@ -123,17 +122,11 @@ async def server(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncI
     users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
     async with serving_with_cluster(store, tmp_path, clock=clock, users=users, deciding=Replica()) as found:
         root = found.sandbox.local("root")
-        for document in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
-            await root.create(f"{document['kind'].lower()}s", "", document)
+        await create_roles(root)
         for team in TEAMS:
             await root.create("namespaces", "", {"metadata": {"name": f"{team.name}-space"}})
             for role in ("admin", "sluice-team-lead"):
-                binding = {
-                    "metadata": {"name": f"{team.user}-{role}"},
-                    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-                    "subjects": [{"apiGroup": RBAC, "kind": "User", "name": team.user}],
-                }
-                await root.create("rolebindings", f"{team.name}-space", binding)
+                await bind(root, role, team.user, namespace=f"{team.name}-space")
         yield found
 
 
@@ -394,7 +387,7 @@ async def test_watch_after_revoked_permission_ends_with_403_without_foreign_name
     async with session.get(f"{server.url}{path}", headers=headers) as response:
         root = server.sandbox.local("root")
         for role in ("admin", "sluice-team-lead"):
-            await root.delete("rolebindings", f"{own.name}-space", f"{own.user}-{role}")
+            await root.delete("rolebindings", f"{own.name}-space", f"{role}-{own.user}")
         clock.advance(10)
         await write(store, epoch, other.record("comes"))
         events, last = Events(response), {"type": ""}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from api_and_cluster import RBAC, serving_with_cluster
+from api_and_cluster import serving_with_cluster
 from queue_objects import cluster_queue, flavor, local_queue, reservation
+from user_permissions import allow
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
@@ -18,14 +19,7 @@ async def test_author_needs_the_right_to_reserve_in_the_cluster_queue(store, tmp
         {"apiGroups": ["sluice.dev"], "resources": ["clusterqueues"], "resourceNames": ["one"], "verbs": ["reserve"]},
     ]
     async with serving_with_cluster(store, tmp_path, clock=clock, users=users) as server:
-        root = server.sandbox.local("root")
-        await root.create("clusterroles", "", {"metadata": {"name": "reserves"}, "rules": rules})
-        binding = {
-            "metadata": {"name": "reserves"},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reserves"},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "bob"}],
-        }
-        await root.create("clusterrolebindings", "", binding)
+        await allow(server.sandbox.local("root"), "bob", *rules)
 
         async def send(method: str, path: str, body):
             return await server.send(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from api_and_cluster import RBAC, serving_with_cluster
+from api_and_cluster import serving_with_cluster
 from api_client import TOKEN, serving
 from click.testing import CliRunner
+from user_permissions import bind, create_roles
 
 from admission.cli.main import main
 from admission.model.manifests import parse_manifest
@@ -20,7 +20,6 @@ from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
 from admission.store.notifications import Notification, SubscriptionState
 
-ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 OWN = "namespaces/team-a/subscriptions"
 
 
@@ -38,8 +37,7 @@ async def server(store, tmp_path, clock):
     users["sluice-token"] = User("sluice", groups=(MASTERS,))
     async with serving_with_cluster(store, tmp_path, clock=clock, users=users) as found:
         admin = found.sandbox.local("admin")
-        for each in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
-            await admin.create(f"{each['kind'].lower()}s", "", each)
+        await create_roles(admin)
         for name in ("team-a", "team-b"):
             await admin.create("namespaces", "", {"metadata": {"name": name}})
         for user, role, namespace in (
@@ -48,12 +46,7 @@ async def server(store, tmp_path, clock):
             ("vera", "edit", "team-a"),
             ("vera", "sluice-viewer", ""),
         ):
-            binding = {
-                "metadata": {"name": f"{user}-{role}"},
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
-            }
-            await admin.create("rolebindings" if namespace else "clusterrolebindings", namespace, binding)
+            await bind(admin, role, user, namespace=namespace)
         yield found
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
-from api_and_cluster import ADMIN_TOKEN, RBAC, serving_with_cluster
+from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
 from queue_objects import cluster_queue, flavor, local_queue, priority_class
+from user_permissions import bind, create_roles
 from workload_records import NOW, record
 
 from admission.model.manifests import parse_manifest
@@ -16,7 +14,6 @@ from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
 from admission.store.records import Changes
 
-ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 OWN, OTHER = "namespaces/team-a/workloads", "namespaces/team-b/workloads"
 
 
@@ -37,17 +34,11 @@ async def server(store, tmp_path, clock):
     users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
     async with serving_with_cluster(store, tmp_path, clock=clock, users=users) as found:
         root = found.sandbox.local("root")
-        for document in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
-            await root.create(f"{document['kind'].lower()}s", "", document)
+        await create_roles(root)
         for name in ("team-a", "team-b"):
             await root.create("namespaces", "", {"metadata": {"name": name}})
         for user, role in (("lea", "sluice-team-lead"), ("lea", "view"), ("eva", "edit")):
-            binding = {
-                "metadata": {"name": f"{user}-{role}"},
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
-            }
-            await root.create("rolebindings", "team-a", binding)
+            await bind(root, role, user, namespace="team-a")
         yield found
 
 

@@ -1,6 +1,6 @@
 """Running dashboard for tests: the API on a filled store, and a sandbox API server with the users.
 
-python tests/browser/dashboard_world.py [EXTRA_QUEUES [PENDING]]     serves the dashboard until interrupted
+PYTHONPATH=tests python tests/browser/dashboard_world.py [EXTRA_QUEUES [PENDING]]   serves it until interrupted
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-import yaml
 from dashboard_scenario import TEAMS, Scenario, ScenarioClock, Teams, fill
+from user_permissions import bind, create_roles
 
 from admission.api.application import create_app, listening
 from admission.api.auth.delegation import Delegation
@@ -41,7 +41,6 @@ USERS = {
 }
 """By token. viewer may read all of Sluice, grace has the role `edit` in the namespace vision, where
 lea is the team lead; nobody has no role."""
-ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 
 
 @dataclass
@@ -139,14 +138,12 @@ async def world(
 
 async def _roles(sandbox: Sandbox) -> None:
     admin = sandbox.local("admin")
-    for document in yaml.safe_load_all(ROLES.read_text()):
-        await admin.create(f"{document['kind'].lower()}s", "", document)
+    await create_roles(admin)
     for team in TEAMS:
         await admin.create("namespaces", "", {"metadata": {"name": team}})
-    await admin.create("clusterrolebindings", "", _binding("viewers", "sluice-viewer", "viewer"))
-    await admin.create("rolebindings", "vision", _binding("editors", "edit", "grace"))
-    await admin.create("rolebindings", "vision", _binding("viewers", "view", "lea"))
-    await admin.create("rolebindings", "vision", _binding("leads", "sluice-team-lead", "lea"))
+    await bind(admin, "sluice-viewer", "viewer")
+    for role, user in (("edit", "grace"), ("view", "lea"), ("sluice-team-lead", "lea")):
+        await bind(admin, role, user, namespace="vision")
 
 
 async def _nodes(sandbox: Sandbox) -> None:
@@ -156,15 +153,6 @@ async def _nodes(sandbox: Sandbox) -> None:
     for number in range(3):
         node = await admin.create("nodes", "", {"metadata": {"name": f"gpu-{number}", "labels": {"pool": "a100"}}})
         await admin.update("nodes", "", {**node, "status": {"allocatable": allocatable}}, subresource="status")
-
-
-def _binding(name: str, role: str, user: str) -> dict[str, object]:
-    group = "rbac.authorization.k8s.io"
-    return {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
 
 
 async def _serve(extra_queues: int, pending: int) -> None:

@@ -9,6 +9,7 @@ import yaml
 from command_runner import Sluice
 
 from admission.sandbox.sandbox import Sandbox
+from tests.user_permissions import allow
 
 V1BETA1 = """
 apiVersion: config.kueue.x-k8s.io/v1beta1
@@ -286,15 +287,7 @@ async def configured(sandbox, text, *, namespace="kueue-system"):
 
 async def granted(sandbox, *rules):
     """Grant alice rights in all namespaces."""
-    admin = sandbox.local("admin")
-    role = {"metadata": {"name": "alice"}, "rules": [*rules]}
-    group = "rbac.authorization.k8s.io"
-    reference = {"apiGroup": group, "kind": "ClusterRole", "name": "alice"}
-    subjects = [{"apiGroup": group, "kind": "User", "name": "alice"}]
-    await admin.create("clusterroles", "", role)
-    await admin.create(
-        "clusterrolebindings", "", {"metadata": {"name": "alice"}, "roleRef": reference, "subjects": subjects}
-    )
+    await allow(sandbox.local("admin"), "alice", *rules)
 
 
 async def test_import_from_a_cluster_reads_the_configuration_of_kueue_there(sluice, kueue, tmp_path):

@@ -25,8 +25,8 @@ from serve_processes import sluice as sluice_process
 from admission.client import Sluice as Client
 from admission.kinds import all_kinds, parse_form
 from admission.sandbox.sandbox import Sandbox
+from tests.user_permissions import allow, bind, create_roles
 
-ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 FLAGS = ("--queue", "lq", "--image", "trainer:1")
 
 
@@ -38,7 +38,7 @@ async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Sandbox, Sluic
             sandbox.write_kubeconfig(folder / file, user)
         local = sandbox.local("admin")
         await local.create("nodes", "", {**NODE})
-        await local.create("rolebindings", "default", edit("alice"))
+        await bind(local, "edit", "alice", namespace="default")
         async with serving(folder, f"sqlite:///{folder / 'sluice.db'}", *flags) as replica:
             await replica.until_ready()
             environment = {"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN}
@@ -48,24 +48,11 @@ async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Sandbox, Sluic
                 yield sandbox, Sluice({**environment, "KUBECONFIG": str(folder / "alice")}), client
 
 
-def edit(user: str) -> dict[str, Any]:
-    """A binding that gives a user the role edit."""
-    group = "rbac.authorization.k8s.io"
-    return {
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
-
-
 async def kubeconfig_without_log_access(sandbox: Sandbox, folder: Path) -> str:
     """The kubeconfig of bob, who may read Jobs and pods, but not logs."""
     sandbox.write_kubeconfig(folder / "looker", "bob")
     rules = [{"apiGroups": ["", "batch"], "resources": ["jobs", "pods"], "verbs": ["get", "list"]}]
-    await sandbox.local("admin").create("roles", "default", {"metadata": {"name": "looker"}, "rules": rules})
-    binding = edit("bob")
-    binding["roleRef"] |= {"kind": "Role", "name": "looker"}
-    await sandbox.local("admin").create("rolebindings", "default", binding)
+    await allow(sandbox.local("admin"), "bob", *rules, namespace="default")
     return str(folder / "looker")
 
 
@@ -322,9 +309,8 @@ async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path
             sandbox.write_kubeconfig(tmp_path / file, user)
         local = sandbox.local("admin")
         await local.create("nodes", "", {**NODE})
-        await local.create("rolebindings", "default", edit("alice"))
-        for document in yaml.safe_load_all(ROLES.read_text()):
-            await local.create(f"{document['kind'].lower()}s", "", document)
+        await bind(local, "edit", "alice", namespace="default")
+        await create_roles(local)
         async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *api_flags, port=port):
             admin, alice, bob = (Sluice({"KUBECONFIG": str(tmp_path / user)}) for user in ("admin", "alice", "bob"))
             done = await admin("apply", "-f", "-", "--wait", "60", stdin=QUEUES)

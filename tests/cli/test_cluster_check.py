@@ -9,6 +9,7 @@ from admission.cli.serve.clusters import Clusters, kinds_of
 from admission.model.manifests import parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
+from tests.user_permissions import allow
 
 
 @pytest.fixture
@@ -42,13 +43,8 @@ async def test_missing_rights_are_named_verb_by_verb(sandbox, checked, tmp_path)
     assert "Sluice may not get namespaces kube-system there" in none
     assert "Sluice may not get, update leases.coordination.k8s.io kube-system/sluice-database there" in none
     assert "deploy/rbac/sluice.yaml" in none[-1]
-    role = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "create", "update"]}]}
-    admin = sandbox.local("admin")
-    await admin.create("clusterroles", "", {"metadata": {"name": "some"}, **role})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "poor"}
-    binding = {"metadata": {"name": "some"}, "roleRef": reference, "subjects": [subject]}
-    await admin.create("clusterrolebindings", "", binding)
+    verbs = ["get", "list", "create", "update"]
+    await allow(sandbox.local("admin"), "poor", {"apiGroups": ["*"], "resources": ["*"], "verbs": verbs})
     some = await checked()
     assert "Sluice may not watch namespaces there" in some
     assert "Sluice may not watch, patch jobs.batch there" in some

@@ -6,11 +6,9 @@ import asyncio
 import json
 from collections import Counter
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import aiohttp
 import pytest
-import yaml
 from serve_processes import NODE, job, serving
 from serve_processes import sluice as sluice_process
 from test_serve_clusters import DISPATCHING, Api, cluster
@@ -19,6 +17,7 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 from tests.queue_objects import cluster_queue, create_objects, local_queue, manifest
+from tests.user_permissions import bind, create_roles
 
 HERE = (
     manifest("ResourceFlavor", "in-local", spec={"clusters": ["local"]}),
@@ -26,15 +25,6 @@ HERE = (
     local_queue("here", target="here"),
 )
 PATH = "/apis/sluice.dev/v1/namespaces/default/workloads"
-USERS = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
-
-
-def binding(role, user):
-    return {
-        "metadata": {"name": f"{user}-{role}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "User", "name": user}],
-    }
 
 
 def sent(name, pods, *, seconds=100_000):
@@ -54,10 +44,9 @@ async def hub(tmp_path):
         local.write_kubeconfig(tmp_path / "alice", "alice")
         b.write_kubeconfig(tmp_path / "credentials" / "b.yaml", "sluice")
         admin = local.local("admin")
-        for document in yaml.load_all(USERS.read_text(), yaml.CSafeLoader):
-            await admin.create(f"{document['kind'].lower()}s", "", document)
+        await create_roles(admin)
         for role, user in (("view", "alice"), ("sluice-namespace-viewer", "alice"), ("sluice-namespace-viewer", "bob")):
-            await admin.create("rolebindings", "default", binding(role, user))
+            await bind(admin, role, user, namespace="default")
         for each in (local, b):
             await each.local("admin").create("nodes", "", NODE)
         url = f"sqlite:///{tmp_path / 'sluice.db'}"

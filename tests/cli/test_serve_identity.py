@@ -17,6 +17,7 @@ from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 from tests.queue_objects import create_objects
+from tests.user_permissions import allow
 
 LEASE = ("leases", "kube-system", "sluice-database")
 
@@ -298,12 +299,8 @@ async def test_replicas_share_one_database_and_another_database_is_refused(sandb
 
 async def test_missing_permission_for_the_lease_names_the_rbac_manifest(sandbox, tmp_path):
     sandbox.write_kubeconfig(tmp_path / "poor.kubeconfig", "alice")
-    admin = sandbox.local("admin")
-    rules = [{"apiGroups": ["*"], "resources": ["jobs", "namespaces"], "verbs": ["*"]}]
-    await admin.create("clusterroles", "", {"metadata": {"name": "poor"}, "rules": rules})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "poor"}
-    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
-    await admin.create("clusterrolebindings", "", {"metadata": {"name": "poor"}, "roleRef": role, "subjects": [user]})
+    rule = {"apiGroups": ["*"], "resources": ["jobs", "namespaces"], "verbs": ["*"]}
+    await allow(sandbox.local("admin"), "alice", rule)
     said = refusal(await start(tmp_path / "poor.kubeconfig", f"sqlite:///{tmp_path / 'sluice.db'}"))
     assert "kube-system/sluice-database" in said
     assert "deploy/rbac/sluice.yaml" in said

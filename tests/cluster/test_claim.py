@@ -15,6 +15,7 @@ from admission.cluster.claim import LEASE_DURATION, RENEW_DEADLINE, RENEW_PERIOD
 from admission.cluster.client import Client
 from admission.cluster.errors import LeaseLost, RefusedByCluster
 from admission.sandbox import Sandbox
+from tests.user_permissions import allow
 
 LEASE = ("leases", "kube-system", "sluice-database")
 COORDINATION = ["coordination.k8s.io"]
@@ -226,14 +227,7 @@ async def test_deleted_lease_is_recreated_only_in_the_same_cluster(sandbox: Sand
 
 
 async def grant(sandbox: Sandbox, user: str, *rules: Any) -> None:
-    admin = sandbox.local("admin")
-    await admin.create("roles", "kube-system", {"metadata": {"name": user}, "rules": list(rules)})
-    binding = {
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    }
-    await admin.create("rolebindings", "kube-system", binding)
+    await allow(sandbox.local("admin"), user, *rules, namespace="kube-system")
 
 
 async def test_cluster_is_identified_by_the_lease_if_namespaces_cannot_be_read(sandbox, client, tmp_path):

@@ -1,11 +1,13 @@
 """Authentication and authorization in the sandbox: tokens, impersonation, reviews, RBAC beyond the recorded cases."""
 
 import ssl
+from functools import partial
 
 import aiohttp
 import pytest
 
 from admission.sandbox import SandboxError, User
+from tests.user_permissions import allow, bind
 
 RBAC = "rbac.authorization.k8s.io"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -34,24 +36,7 @@ def ask(http):
 @pytest.fixture
 def grant(sandbox):
     """Return a function that grants rules to a user, in a namespace or cluster-wide."""
-
-    async def bind(user, *rules, namespace="", name="granted"):
-        prefix = "" if namespace else "cluster"
-        client = sandbox.local("tester")
-        await client.create(f"{prefix}roles", namespace, {"metadata": {"name": name}, "rules": list(rules)})
-        await bind_role(sandbox, user, "Role" if namespace else "ClusterRole", name, namespace)
-
-    return bind
-
-
-async def bind_role(sandbox, user, kind, role, namespace=""):
-    binding = {
-        "metadata": {"name": f"{role}-{user}"},
-        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
-        "subjects": [{"kind": "User", "name": user}],
-    }
-    plural = "rolebindings" if namespace else "clusterrolebindings"
-    await sandbox.local("tester").create(plural, namespace, binding)
+    return partial(allow, sandbox.local("tester"))
 
 
 def rule(group, resource, *verbs, **more):
@@ -142,7 +127,7 @@ async def test_kubeconfig_is_available_for_user_added_after_start(sandbox):
 async def test_each_impersonated_attribute_needs_its_own_permission(ask, grant, headers, allowing):
     is_user = allowing["resources"] in (["users"], ["serviceaccounts"])
     if not is_user:
-        await grant("alice", rule("", "users", "impersonate"), name="users")
+        await grant("alice", rule("", "users", "impersonate"))
     status, answer = await ask("POST", ME, {}, token="alice-token", headers=headers)
     assert status == 403
     assert 'User "alice" cannot impersonate-on:user-info:create' in answer["message"]
@@ -168,7 +153,7 @@ async def test_rule_with_resource_name_allows_no_other_name_and_no_unfiltered_li
 
 async def test_aggregated_roles_gain_and_lose_rules_of_labelled_roles(sandbox, ask):
     client = sandbox.local("tester")
-    await bind_role(sandbox, "alice", "ClusterRole", "view")
+    await bind(sandbox.local("tester"), "view", "alice")
     wanted = review("alice", "list", "clusterqueues", group="sluice.dev")
     assert (await ask("POST", ACCESS, wanted))[1]["status"]["allowed"] is False
 
@@ -186,11 +171,12 @@ async def test_aggregated_roles_gain_and_lose_rules_of_labelled_roles(sandbox, a
 async def test_default_roles_for_extension_api_servers_grant_their_permissions(sandbox, ask):
     config = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
     assert (await ask("GET", config, token="alice-token"))[0] == 403
-    await bind_role(sandbox, "alice", "Role", "extension-apiserver-authentication-reader", "kube-system")
+    tester, role = sandbox.local("tester"), "extension-apiserver-authentication-reader"
+    await bind(tester, role, "alice", namespace="kube-system", of="Role")
     assert (await ask("GET", config, token="alice-token"))[0] == 200
 
     assert (await ask("POST", TOKENS, {"spec": {"token": "bob-token"}}, token="alice-token"))[0] == 403
-    await bind_role(sandbox, "alice", "ClusterRole", "system:auth-delegator")
+    await bind(tester, "system:auth-delegator", "alice")
     status, answer = await ask("POST", TOKENS, {"spec": {"token": "bob-token"}}, token="alice-token")
     assert (status, answer["status"]["user"]["username"]) == (201, "bob")
     status, answer = await ask("POST", ACCESS, review("bob", "get", "jobs"), token="alice-token")

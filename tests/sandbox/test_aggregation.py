@@ -9,6 +9,8 @@ import yaml
 from apple_server import PREFIX, apple_server
 from yarl import URL
 
+from tests.user_permissions import allow
+
 NAME = "v1.fruit.example.com"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -76,7 +78,7 @@ async def test_request_is_proxied_with_user_headers_and_without_token(registered
         "Impersonate-Uid": "77", "X-Remote-User": "root", "X-Remote-Group": "system:masters",
         "X-Remote-Extra-Forged": "1", "X-Test": "kept",
     }  # fmt: skip
-    await allow(sandbox, "carol", "create")
+    await allow_apples(sandbox, "carol", "create")
     body = {"metadata": {"name": "boskoop"}, "spec": {"colour": "red"}}
     url = f"{PREFIX}/apples?fieldManager=a%2Fb&x=1&x=2"
     async with http.post(URL(sandbox.url + url, encoded=True), json=body, headers=headers) as response:
@@ -94,15 +96,9 @@ async def test_request_is_proxied_with_user_headers_and_without_token(registered
     assert not {"Authorization", "X-Remote-Extra-Forged", "Impersonate-User", "Impersonate-Group"} & set(got)
 
 
-async def allow(sandbox, user, *verbs):
-    """Grant a user these verbs on apples."""
-    client = sandbox.local("tester")
-    rules = [{"apiGroups": ["fruit.example.com"], "resources": ["apples"], "verbs": list(verbs)}]
-    await client.create("clusterroles", "", {"metadata": {"name": "apples"}, "rules": rules})
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "apples"}
-    subjects = [{"kind": "User", "name": user}]
-    binding = {"metadata": {"name": "apples"}, "roleRef": reference, "subjects": subjects}
-    await client.create("clusterrolebindings", "", binding)
+async def allow_apples(sandbox, user, *verbs):
+    rule = {"apiGroups": ["fruit.example.com"], "resources": ["apples"], "verbs": list(verbs)}
+    await allow(sandbox.local("tester"), user, rule)
 
 
 async def test_forbidden_request_is_not_proxied_to_the_aggregated_server(registered, sandbox, http):
@@ -115,7 +111,7 @@ async def test_forbidden_request_is_not_proxied_to_the_aggregated_server(registe
         )
     assert not [path for _, path, _, _ in registered.seen if path.startswith(f"{PREFIX}/apples")]
 
-    await allow(sandbox, "alice", "list")
+    await allow_apples(sandbox, "alice", "list")
     async with http.get(f"{PREFIX}/apples", headers=alice) as response:
         assert response.status == 200
 

@@ -3,6 +3,7 @@
 import pytest
 
 from admission.sandbox import Sandbox
+from tests.user_permissions import allow
 
 PODS = "/api/v1/namespaces/default/pods"
 NODE = {"metadata": {"name": "n1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
@@ -73,10 +74,7 @@ async def test_log_request_needs_permission_for_pods_log_beyond_that_for_pods(sa
     await admin.create("pods", "default", pod("a"))
     await started(sandbox, "a")
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-    await admin.create("roles", "default", {"metadata": {"name": "alice"}, "rules": rules})
-    subjects = [{"kind": "User", "name": "alice"}]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "alice"}
-    await admin.create("rolebindings", "default", {"metadata": {"name": "a"}, "roleRef": role, "subjects": subjects})
+    await allow(admin, "alice", *rules, namespace="default", name="alice")
     async with http.get(f"{PODS}/a", headers=alice) as response:
         assert response.status == 200
     async with http.get(f"{PODS}/a/log", headers=alice) as response:
