@@ -67,6 +67,7 @@ _ROLE_BINDING: Final = {
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user} for user in USERS[:-1]],
 }
+_PAST: Final = {"start": "2026-01-01T00:00:00", "end": "2026-01-01T00:00:01"}
 _REASONS: Final = ("BudgetExhausted", "UserLimitReached", "ReservedForOthers")
 _SLACK: Final = 1.0
 """Core seconds: times are stored in microseconds."""
@@ -112,10 +113,9 @@ class Policies:
             ("alice", {"users": ["alice"], "running": 9, "submitted": 60}),
             ("both", {"users": ["alice", "bob"], "together": True, "clusterQueue": "research", "running": 10}),
         ]
-        past = {"start": "2026-01-01T00:00:00", "end": "2026-01-01T00:00:01"}
         begins = time.time() + sum(self._limits) / 2  # some Jobs may run until then, and others would run into it
         far = {"start": local(begins), "end": local(begins + 2 * max(self._limits))}
-        kept = [self._reservation(f"near-{team.name}", team, "alice", past) for team in self._plan.teams]
+        kept = [self._reservation(f"near-{team.name}", team, "alice", _PAST) for team in self._plan.teams]
         kept.append(self._reservation("far", self._plan.teams[1], "bob", far))
         return [*budgets, *(queue_object("UserLimit", name, spec=spec) for name, spec in limits), *kept]
 
@@ -194,6 +194,9 @@ class Policies:
             start = await _now(fleet) + _RESERVED_AFTER
             window = {"start": local(start), "end": local(start + _RESERVED_FOR)}
             at_start = ("Wait", "Preempt")[int(draw * 1009) % 2]
+            for other in self._plan.teams:  # all together would keep all quota, if a clock is set back by an hour then
+                if other is not team:
+                    await edit("reservations", f"near-{other.name}", _PAST)
             await edit("reservations", f"near-{team.name}", {**window, "atStart": at_start})
 
         async def change_calendar(draw: float) -> None:
