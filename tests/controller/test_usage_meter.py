@@ -19,13 +19,18 @@ from topology_examples import topology
 
 from admission.cli.configuration.settings import UsageMetricsSettings
 from admission.cluster.usage_sources import Prometheus
-from admission.controller.decisions.usage_meter import IdleTimes, Part, parts_used
+from admission.controller.decisions.usage_meter import IdleTimes, Part, UsageMeter, parts_used
+from admission.controller.state.faults import Faults
+from admission.controller.state.inbox import Inbox
 from admission.controller.state.policy import ControllerPolicy, UsageRules
+from admission.controller.state.tracked import Tracked
 from admission.kinds.declared import WORKLOAD_UID
-from admission.kinds.pod import occupant
+from admission.kinds.pod import Occupant, occupant
 from admission.model.errors import ClusterError
-from admission.model.workload import Admission, PodSetAssignment
-from admission.store.records import IDLE
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.records import IDLE, Changes, State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from conftest import World
 
 GPU = "nvidia.com/gpu"
+HOUR = 500_000 * 3600.0
+"""The start of an hour (Unix time, s)."""
 
 
 class Exporter:
@@ -225,6 +232,61 @@ async def test_cpu_is_measured_by_the_metrics_api(world: World) -> None:
     held, used = await world.eventually(known)
     assert used / held == pytest.approx(1250 / 2000)
     assert not await measured(world, "memory")  # of which it holds no quota
+
+
+async def test_only_times_are_measured_of_which_use_is_known(world: World) -> None:
+    """Since the admission, two intervals at most, while it leads, by pods of its namespace; each hour for itself."""
+    await world.user.create("customresourcedefinitions", "", METRICS)
+    path = "/apis/metrics.k8s.io/v1beta1/namespaces/team-a/pods"
+    containers = [{"name": "a", "usage": {"cpu": "500m", "memory": "1Gi"}}]
+    sample = {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics", "containers": containers}
+    await world.client.create(path, {**sample, "metadata": {"name": "pod", "namespace": "team-a"}})
+    clock = Clock(HOUR + 1000)
+    leads, started_at = True, clock() - 5
+    holds = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+
+    def holding(name: str, admission: Admission, namespace: str = "team-a") -> Tracked:
+        one = Workload(name, namespace, name, "lq", 0, 0.0, (PodSet("main", 1, {"cpu": 1000}),))
+        admission = replace(admission, cluster_queue=name)
+        return Tracked(WorkloadRecord(one, State.ADMITTED, 0.0, admission=admission, admitted_at=started_at))
+
+    elsewhere = holding("elsewhere", replace(holds, cluster="b"))
+    workloads = [holding("here", holds), elsewhere, holding("foreign", holds, "team-b")]
+    async with Store.open(world.url, clock=clock) as store:
+        epoch = await store.lead("test")
+        await store.commit(Changes(workloads=tuple(each.record for each in workloads)), epoch=epoch)
+        by_pod = {"team-a/pod": Occupant("team-a", ("foreign", "here"), "")}
+        rules = replace(UsageMetricsSettings.model_validate({"metricsApi": True}).rules(), interval=10.0)
+        meter = UsageMeter(
+            store, world.client, Inbox(), lambda: workloads, lambda: by_pod, rules,
+            leads=lambda: leads, epoch=epoch, faults=Faults(clock),
+        )  # fmt: skip
+
+        async def look(after: float) -> dict[tuple[str, int], tuple[float, float]]:
+            clock.advance(after)
+            await meter.look()
+            found = {}
+            for number, start in enumerate((HOUR, HOUR + 3600)):
+                sums = await store.measured_usage.sums(("cluster_queue",), start=start, end=start + 1, where={})
+                found |= {(name, number): each for (name,), each in sums.items()}
+            return found
+
+        assert await look(0) == {}
+        assert await look(10) == {("here", 0): (10_000, 5000)}
+        assert await look(100) == {("here", 0): (30_000, 15_000)}  # nothing is known of the looks that it missed
+        leads = False
+        await look(10)
+        leads = True
+        assert await look(10) == {("here", 0): (30_000, 15_000)}
+        by_pod["team-a/pod"] = Occupant("team-a", ("elsewhere",), "")
+        assert await look(10) == {("here", 0): (30_000, 15_000)}
+        started_at = clock() + 4
+        workloads[0] = holding("here", holds)
+        by_pod["team-a/pod"] = Occupant("team-a", ("here",), "")
+        assert await look(10) == {("here", 0): (36_000, 18_000)}
+        clock.advance(HOUR + 3600 - clock() - 17)
+        await look(10)
+        assert await look(10) == {("here", 0): (63_000, 31_500), ("here", 1): (3000, 1500)}
 
 
 async def test_pods_are_watched_once_for_their_use_and_for_topology(world: World) -> None:

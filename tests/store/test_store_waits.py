@@ -73,6 +73,20 @@ async def test_objective_is_judged_by_what_started_and_by_what_waits_for_too_lon
     assert found.found["cq", 0].share == 1 / 3
 
 
+async def test_workload_counts_where_it_got_quota_and_does_not_wait_when_it_has_left(store: Store, clock: Clock):
+    epoch = await led(store)
+    moved = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": {"name": "moved", "namespace": "a"}}
+    elsewhere = parse_manifest({**moved, "spec": {"clusterQueue": "other"}})
+    await store.queues.create(elsewhere, author=Author("ada"))  # to which its LocalQueue leads since
+    await submit(store, epoch, "started", 0, started=60, queue="moved")
+    await submit(store, epoch, "left", 0, (0, "WaitingForQuota"), left=2 * HOUR)
+    await submit(store, epoch, "clock-set-back", 60, started=0)
+    clock.now = NOW + 10 * HOUR
+    found = await store.outcomes({("cq", 0): Objective(percentile=10, wait="1h")}, (NOW, NOW + 10 * HOUR))
+    (only,) = found.found.values()
+    assert (only.workloads, only.met, only.waiting, only.wait) == (3, 2, 0, 0)
+
+
 async def test_reasons_after_the_first_admission_and_clocks_that_were_set_back_count_nothing(store, clock):
     epoch = await led(store)
     steps = (60, "WaitingForQuota"), (30, "WaitingForPreemptedWorkloads"), (5 * HOUR, "WaitingForQuota")
