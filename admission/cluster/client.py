@@ -171,11 +171,6 @@ class Client:
             return await self._once(_HttpRequest("GET", path, params, accept=_METADATA))
         return await self.request("GET", path, params=params)
 
-    async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
-        """GET a text, such as the log of a pod; bytes that are not UTF-8 are replaced."""
-        async with self._open(_HttpRequest("GET", path, params)) as response:
-            return (await response.read()).decode(errors="replace")
-
     async def create(
         self,
         path: str,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from admission.kinds.patches import pointer
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -24,11 +23,6 @@ class FoundValue(NamedTuple):
 
     keys: tuple[str, ...]
     value: Any
-
-    @property
-    def pointer(self) -> str:
-        """JSON pointer (RFC 6901) of the value."""
-        return pointer(*self.keys)
 
     @property
     def text(self) -> str:

@@ -112,9 +112,6 @@ class StoredCollection:
         if new:
             self._controlled.setdefault(new, {})[key] = None
 
-    def count(self) -> int:
-        return sum(len(names) for names in self.items.values())
-
     def put(self, obj: Object, before: ObjectVersion | None) -> ObjectVersion:
         """Store a new state of an object; sets the resourceVersion in its metadata, which the caller must own."""
         rv = self.store.next_revision()
