@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_examples import node
+from job_examples import cluster_queue, flavor, local_queue, node
 
 from admission.cluster.client import Client
 from admission.controller.clusters import Join
@@ -186,6 +186,11 @@ class World:
         record = await self.store.workloads.get(namespace, name)
         assert record is not None
         return [(line.reason, line.message) for line in await self.store.workloads.history(record.workload.uid)]
+
+    async def begin(self, *queues: Object, **options: Any) -> None:
+        """Create queues, without any named one of 4 CPUs, and start Sluice."""
+        await self.apply(*(queues or (flavor(), cluster_queue(), local_queue())))
+        await self.start(**options)
 
     async def apply(self, *manifests: Object, reason: str = "") -> None:
         """Create or replace queue objects as the API would."""

@@ -216,8 +216,7 @@ async def test_check_reports_during_downtime_take_effect_at_startup(sluice):
 
 
 async def test_missing_admission_check_suspends_its_cluster_queue(world):
-    await world.apply(flavor(), cluster_queue(admissionChecksStrategy=asks("nodes")), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(admissionChecksStrategy=asks("nodes")), local_queue())
     await world.submit(job("early"))
     waiting = await world.record("early", "pending", reason="Suspended")
     assert waiting.message == (

@@ -12,8 +12,7 @@ from admission.model.manifests import parse_manifest
 
 @pytest.mark.costly
 async def test_job_that_waited_long_is_not_overtaken(world):
-    await world.apply(flavor(), cluster_queue(cpu="2", aging={"strictAfter": "1h"}), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="2", aging={"strictAfter": "1h"}), local_queue())
     await world.submit(job("first"))
     await world.job("first", runs)
     await world.submit(job("large", pods=2))

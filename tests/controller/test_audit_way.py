@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_queue, runs
+from job_examples import cluster_queue, flavor, is_done, is_gated, job, runs
 from pod_examples import GATE, pod
 from sqlalchemy import text
 
@@ -16,8 +16,7 @@ REOPEN = "UPDATE admissions SET to_at = NULL, to_revision = NULL, end_reason = N
 
 @pytest.fixture
 async def queues(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     world.controller.auditor.grace = 0.0
     return world
 
@@ -242,8 +241,7 @@ async def test_live_pod_of_pending_job_is_reported(queues):
 
 @pytest.mark.costly
 async def test_periodic_audit_repairs_differences(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start(audit_interval=0.01)
+    await world.begin(audit_interval=0.01)
     world.controller.auditor.grace = 0.0
     await world.submit(job("waits", cpu="9"))
     await world.record("waits", "pending", reason="ExceedsMaxQuota")

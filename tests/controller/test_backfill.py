@@ -15,8 +15,7 @@ def limited(name: str, seconds: int, **fields):
 
 async def test_short_job_passes_the_first_one_of_a_strict_queue(world):
     queue = cluster_queue(cpu="4", queueingStrategy="StrictFIFO", backfill="WithinTimeLimits")
-    await world.apply(flavor(), queue, local_queue())
-    await world.start()
+    await world.begin(flavor(), queue, local_queue())
     await world.submit(limited("runs", 3600, cpu="2"))
     await world.job("runs", runs)
     await world.submit(limited("first", 600, cpu="4"))

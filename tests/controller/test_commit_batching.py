@@ -55,8 +55,7 @@ def test_freed_quota_that_is_wanted_is_committed_after_min_interval():
 
 @pytest.mark.costly
 async def test_burst_of_thousand_jobs_takes_at_most_fifty_write_transactions(world):
-    await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="1000"), local_queue())
     before = world.leading.statistics.write_transactions
     for number in range(1000):
         await world.submit(job(f"j{number}", cpu="1m", seconds=36_000))

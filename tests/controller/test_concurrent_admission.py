@@ -41,8 +41,7 @@ async def set_up(world, **constraints: str) -> None:
         labels, marks = {"pool": name}, {"kwok.x-k8s.io/node": "fake"}
         added = {"metadata": {"name": name, "labels": labels, "annotations": marks}, "status": {"allocatable": amounts}}
         await world.user.create("nodes", "", added)
-    await world.apply(pool("reserved"), pool("on-demand"), queue(**constraints), local_queue())
-    await world.start()
+    await world.begin(pool("reserved"), pool("on-demand"), queue(**constraints), local_queue())
     await world.submit(job("first"))
     await world.job("first", runs_in("reserved"))
     await world.submit(job("second"))
@@ -110,8 +109,7 @@ async def test_policy_can_be_set_and_taken_away_while_jobs_run(world):
 async def test_check_that_is_ready_while_its_workload_moves_is_asked_again_for_the_new_flavor(world):
     checked = queue(minimumRuntime="20m")
     checked["spec"]["admissionChecksStrategy"] = asks("nodes")
-    await world.apply(pool("reserved"), pool("on-demand"), admission_check("nodes"), checked, local_queue())
-    await world.start()
+    await world.begin(pool("reserved"), pool("on-demand"), admission_check("nodes"), checked, local_queue())
     await world.submit(job("first"))
     await world.record("first", "admitted", reason="QuotaReserved")
     await world.report("first", READY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
+from job_examples import is_done, job, runs
 
 
 @pytest.fixture
@@ -16,8 +16,7 @@ def database_url(own_postgresql) -> str:
 
 @pytest.mark.costly
 async def test_all_jobs_finish_after_database_server_is_killed_and_restarted(world, own_postgresql):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     for number in range(10):
         await world.submit(job(f"before-{number}", cpu="500m", seconds=30))
     await world.job("before-0", runs)
@@ -37,8 +36,7 @@ async def test_all_jobs_finish_after_database_server_is_killed_and_restarted(wor
 
 @pytest.mark.costly
 async def test_read_only_database_is_reported_and_jobs_start_once_writable(world, own_postgresql):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("before"))
     await world.job("before", runs)
     switch = "ALTER SYSTEM SET default_transaction_read_only = {}"

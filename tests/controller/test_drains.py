@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from job_examples import Object, cluster_queue, flavor, is_gated, job, local_queue, runs
+from job_examples import Object, is_gated, job, runs
 
 from admission.controller.decisions.node_drains import NodeDrains
 from admission.model import sentences
@@ -31,8 +31,7 @@ async def evicted(world, name: str) -> str:
 
 @pytest.mark.costly
 async def test_flavor_is_emptied_at_the_deadline_and_used_again_afterwards(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("runs"))
     await world.job("runs", runs)
     await world.apply(drain(flavors=["default"], deadline=time(world.clock() + 600)))
@@ -53,8 +52,7 @@ async def test_flavor_is_emptied_at_the_deadline_and_used_again_afterwards(world
 
 @pytest.mark.costly
 async def test_job_on_a_node_without_topology_is_evicted_at_the_deadline(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("one"))
     await world.job("one", runs)
 
@@ -77,8 +75,7 @@ async def test_job_on_a_node_without_topology_is_evicted_at_the_deadline(world):
 
 @pytest.mark.costly
 async def test_node_that_nobody_has_cordoned_evicts_nobody_again_and_again(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     for number in range(1, 4):
         await world.user.delete("nodes", "", f"node-{number}")
     await world.submit(job("one"))

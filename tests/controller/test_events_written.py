@@ -61,8 +61,7 @@ async def test_each_of_thousand_jobs_has_one_event_and_starts_wait_for_no_event(
 
 @pytest.mark.costly
 async def test_pending_jobs_have_one_pending_event_across_leader_changes(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("too-large", cpu="5"))
     await world.submit(job("first", cpu="4"))
     first = await world.record("first", "admitted")
@@ -99,8 +98,7 @@ async def test_pending_jobs_have_one_pending_event_across_leader_changes(world):
 
 
 async def test_pending_job_that_is_admitted_later_has_an_event_for_each_state(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("first", cpu="4"))
     await world.record("first", "admitted")
     await world.submit(job("second", cpu="4"))
@@ -123,8 +121,7 @@ async def _told(world, name: str, wanted: dict[str, int]) -> bool:
 @pytest.mark.costly
 async def test_next_leader_writes_event_of_changed_reason_after_long_downtime(world):
     """The first leader ends before the API server has answered any Event of the new reason."""
-    await world.apply(flavor(), cluster_queue(cpu="4"), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="4"), local_queue())
     await world.submit(job("full", cpu="4"))
     await world.record("full", "admitted")
     await world.submit(job("waits", cpu="4"))

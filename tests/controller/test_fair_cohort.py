@@ -98,8 +98,7 @@ async def test_changed_fair_sharing_weight_rebalances_running_jobs(cohort):
 
 
 async def test_newest_jobs_over_lowered_quota_are_evicted_after_configured_delay(world):
-    await world.apply(flavor(), cluster_queue(overQuota={"evictAfterSeconds": 60}), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(overQuota={"evictAfterSeconds": 60}), local_queue())
     for number in range(4):
         await world.submit(job(f"job-{number}"))
         await world.job(f"job-{number}", runs)

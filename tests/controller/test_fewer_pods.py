@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from job_examples import cluster_queue, flavor, job, local_queue, runs
+from job_examples import job, runs
 
 
 @pytest.fixture
 async def sluice(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     return world
 
 

@@ -91,8 +91,7 @@ def test_webhook_reads_configured_queue_labels_and_writes_none():
 
 
 async def test_job_with_queue_label_of_other_system_is_admitted_with_unchanged_labels(world):
-    await world.apply(flavor(), cluster_queue(), local_queue("team.train"))
-    await world.start(kinds=KINDS)
+    await world.begin(flavor(), cluster_queue(), local_queue("team.train"), kinds=KINDS)
     manifest = job("a", queue=None)
     manifest["metadata"]["labels"] = {KAI: "team.train"}
     await world.submit(manifest)

@@ -23,8 +23,7 @@ async def sluice(world):
     """A running Sluice with quota for four nodes exactly, which another Job holds."""
     for number in range(2):
         await world.user.create("nodes", "", node(number))
-    await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))
-    await world.start(kinds=KINDS)
+    await world.begin(flavor(), queue_of(AMOUNTS), local_queue("user-queue"), kinds=KINDS)
     await world.submit(job("before", queue="user-queue", cpu="16"))
     await world.job("before", runs)
     return world

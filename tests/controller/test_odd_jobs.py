@@ -10,8 +10,7 @@ LIMITS = {"metadata": {"name": "small"}, "spec": {"limits": [{"type": "Container
 
 async def _start(world, **quota):
     await world.apply(flavor(), cluster_queue(**quota), local_queue())
-    await world.apply(local_queue(namespace="team-b"))
-    await world.start()
+    await world.begin(local_queue(namespace="team-b"))
 
 
 async def _others_run(world, name="good"):

@@ -12,8 +12,7 @@ def before_1_36() -> bool:
 
 
 async def test_an_evicted_job_is_restored_exactly_and_can_be_started_again(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     before = await world.submit(job("a"))
     await world.job("a", runs)
 

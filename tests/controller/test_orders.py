@@ -13,8 +13,7 @@ from admission.store.workloads.places import QueuePlace
 @pytest.fixture
 async def sluice(world):
     """A running Sluice with two queues of 4 CPUs."""
-    await world.apply(flavor(), cluster_queue(), local_queue(), cluster_queue("other"), local_queue("other", "other"))
-    await world.start()
+    await world.begin(flavor(), cluster_queue(), local_queue(), cluster_queue("other"), local_queue("other", "other"))
     return world
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
+from job_examples import is_done, job, runs
 
 
 @pytest.fixture
@@ -16,8 +16,7 @@ def database_kind() -> str:
 
 @pytest.mark.costly
 async def test_commits_of_unknown_outcome_neither_lose_nor_duplicate_jobs(world, postgresql):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     for number in range(12):
         await world.submit(job(f"j{number}", cpu="500m"))
         await cut(world, postgresql)
@@ -36,8 +35,7 @@ async def test_commits_of_unknown_outcome_neither_lose_nor_duplicate_jobs(world,
 
 @pytest.mark.costly
 async def test_jobs_finished_during_failing_commits_are_recorded_as_succeeded(world, postgresql):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     for number in range(8):
         await world.submit(job(f"j{number}", cpu="500m", seconds=30))
     for number in range(8):

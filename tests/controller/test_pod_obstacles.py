@@ -33,8 +33,7 @@ async def test_unschedulable_pods_are_reported_for_pods_and_pod_groups(world, tm
 
 
 async def test_started_object_without_any_pods_is_reported_with_what_its_controller_says(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start(kinds=JOB_SETS)
+    await world.begin(kinds=JOB_SETS)
     await world.user.create("customresourcedefinitions", "", definition(JOB_SETS.get(*JOBSET)))
     await world.user.create("jobsets", "team-a", jobset("a"))
     await world.record("a", "admitted")
@@ -49,8 +48,7 @@ async def test_started_object_without_any_pods_is_reported_with_what_its_control
 
 
 async def test_selector_of_an_unschedulable_pod_is_named_with_its_flavor(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     stuck = job("stuck")
     stuck["spec"]["template"]["metadata"]["annotations"] |= STUCK
     stuck["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
@@ -66,8 +64,7 @@ async def test_selector_of_an_unschedulable_pod_is_named_with_its_flavor(world):
 async def test_forbidden_pod_list_in_a_namespace_hides_no_other_namespace(world, caplog):
     elsewhere = local_queue()
     elsewhere["metadata"]["namespace"] = "team-b"
-    await world.apply(flavor(), cluster_queue(), local_queue(), elsewhere)
-    await world.start()
+    await world.begin(flavor(), cluster_queue(), local_queue(), elsewhere)
     match = {"verb": "list", "resource": "pods", "namespace": "team-a"}
     world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
     for namespace in ("team-a", "team-b"):
@@ -82,8 +79,7 @@ async def test_forbidden_pod_list_in_a_namespace_hides_no_other_namespace(world,
 
 async def test_page_full_of_pods_of_one_workload_hides_no_other_workload(world, monkeypatch):
     monkeypatch.setattr("admission.controller.workloads.pod_obstacles._PAGE_SIZE", 2)
-    await world.apply(flavor(), cluster_queue(cpu="100"), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="100"), local_queue())
     for name in ("a", "b", "c"):
         stuck = job(name, pods=2)
         stuck["spec"]["template"]["metadata"]["annotations"] |= STUCK

@@ -23,8 +23,7 @@ def controllers():
 @pytest.fixture
 async def sluice(world):
     """A running Sluice with one queue of 4 CPUs."""
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     return world
 
 
@@ -130,8 +129,7 @@ async def _all_requests_sent(world, probe):
 async def test_forbidden_pod_list_in_a_namespace_delays_no_other_namespace(world, caplog):
     elsewhere = local_queue()
     elsewhere["metadata"]["namespace"] = "team-b"
-    await world.apply(flavor(), cluster_queue(cpu="8"), local_queue(), elsewhere)
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="8"), local_queue(), elsewhere)
     for namespace in ("team-a", "team-b"):
         await world.submit(job("gone", namespace=namespace, cpu="4"))
         await world.job("gone", lambda obj: not is_gated(obj), namespace)

@@ -25,8 +25,7 @@ async def set_up(world, **protection):
         "",
         {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 1000},
     )
-    await world.apply(flavor(), queue(**protection), local_queue())
-    await world.start()
+    await world.begin(flavor(), queue(**protection), local_queue())
 
 
 @pytest.mark.costly
@@ -48,8 +47,7 @@ async def test_protected_job_is_preempted_when_it_has_run_so_long(world):
 
 async def test_jobs_of_the_same_priority_take_turns_also_after_a_restart(world):
     slices = {"withinClusterQueue": "LowerPriority", "timeSlice": "1h"}
-    await world.apply(flavor(), cluster_queue(cpu="1", preemption=slices), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="1", preemption=slices), local_queue())
     for name in ("one", "two", "three"):
         await world.submit(job(name))
         await world.record(name, "admitted" if name == "one" else "pending")

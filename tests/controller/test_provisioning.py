@@ -102,8 +102,7 @@ async def test_job_starts_on_nodes_that_were_added_for_it(autoscaled):
 
 
 async def test_estimate_of_the_autoscaler_is_the_message_of_the_check(autoscaled):
-    await autoscaled.apply(provisioning_config("slow"))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_config("slow"))
     await autoscaled.submit(job("waits"))
     await says(autoscaled, "waits", ("Pending", "estimated to be provisioned in 120 s"))
     assert is_gated(autoscaled.user.get("jobs", "team-a", "waits"))
@@ -112,8 +111,7 @@ async def test_estimate_of_the_autoscaler_is_the_message_of_the_check(autoscaled
 
 async def test_failed_request_is_made_again_after_a_growing_pause_then_the_job_is_deactivated(autoscaled):
     retry = {"backoffLimitCount": 1, "backoffBaseSeconds": 3000, "backoffMaxSeconds": 4000}
-    await autoscaled.apply(provisioning_config("fail", retryStrategy=retry))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_config("fail", retryStrategy=retry))
     await autoscaled.submit(job("unlucky", cpu="3"))
     waiting = await autoscaled.record("unlucky", "pending")
     story = [message for _, message in await autoscaled.history("unlucky")]
@@ -132,8 +130,7 @@ async def test_failed_request_is_made_again_after_a_growing_pause_then_the_job_i
 
 
 async def test_nodes_that_are_taken_away_end_the_job_and_an_expired_booking_does_not(autoscaled):
-    await autoscaled.apply(provisioning_config("expire"))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_config("expire"))
     await autoscaled.submit(job("keeps"))
     await autoscaled.job("keeps", runs)
 
@@ -151,8 +148,7 @@ async def test_nodes_that_are_taken_away_end_the_job_and_an_expired_booking_does
 
 
 async def test_nothing_is_requested_for_pods_without_a_managed_resource(autoscaled):
-    await autoscaled.apply(provisioning_config(managedResources=["nvidia.com/gpu"]))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_config(managedResources=["nvidia.com/gpu"]))
     await autoscaled.submit(job("small"))
     await autoscaled.job("small", runs)
     assert requests(autoscaled) == []
@@ -160,8 +156,7 @@ async def test_nothing_is_requested_for_pods_without_a_managed_resource(autoscal
 
 
 async def test_missing_configuration_is_named_and_used_as_soon_as_it_is_written(autoscaled):
-    await autoscaled.apply(provisioning_check("other"))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_check("other"))
     await autoscaled.submit(job("waits"))
     await says(autoscaled, "waits", ("Pending", 'there is no ProvisioningRequestConfig "other"'))
     await autoscaled.apply(provisioning_check())
@@ -169,8 +164,7 @@ async def test_missing_configuration_is_named_and_used_as_soon_as_it_is_written(
 
 
 async def test_changed_configuration_replaces_a_request_that_is_not_answered(autoscaled):
-    await autoscaled.apply(provisioning_config("never"))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_config("never"))
     await autoscaled.submit(job("waits"))
     await says(autoscaled, "waits", ("Pending", "is not answered yet"))
     await autoscaled.apply(provisioning_config(class_name=CHECK_CAPACITY))
@@ -180,8 +174,7 @@ async def test_changed_configuration_replaces_a_request_that_is_not_answered(aut
 
 
 async def test_requests_are_kept_and_made_once_over_restarts_in_each_state(autoscaled):
-    await autoscaled.apply(provisioning_config("slow"))
-    await autoscaled.start()
+    await autoscaled.begin(provisioning_config("slow"))
     await autoscaled.submit(job("waits"))
 
     async def made():

@@ -36,8 +36,7 @@ async def becomes(world, quota: str | None) -> None:
 @on_both_databases
 async def test_quota_grows_for_a_time_and_what_exceeds_it_then_is_evicted(world):
     manifest = with_calendar(world, start=1000, end=2000, quota="3", overQuota={"evictAfterSeconds": 0})
-    await world.apply(flavor(), manifest, local_queue())
-    await world.start()
+    await world.begin(flavor(), manifest, local_queue())
     await world.submit(job("first"))
     await world.job("first", runs)
     await world.submit(job("large", cpu="2"))
@@ -60,8 +59,7 @@ async def test_quota_grows_for_a_time_and_what_exceeds_it_then_is_evicted(world)
 
 
 async def test_leader_that_slept_over_changes_writes_what_applies_now(world):
-    await world.apply(flavor(), with_calendar(world, start=1000, end=2000, quota="3"), local_queue())
-    await world.start()
+    await world.begin(flavor(), with_calendar(world, start=1000, end=2000, quota="3"), local_queue())
     await world.end()
     world.clock.advance(1500)
     assert await current(world) == ("1", None)

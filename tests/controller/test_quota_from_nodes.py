@@ -39,8 +39,7 @@ async def becomes(world, quota: str) -> None:
 async def test_quota_follows_the_nodes_of_its_flavor(world):
     before = len(world.user.list("nodes"))
     least, most = str(10 * before // 2 - 1), str((10 * before + 4) // 2 - 1)
-    await world.apply(flavor(), following(), local_queue())
-    await world.start()
+    await world.begin(flavor(), following(), local_queue())
     await world.submit(job("waits", cpu="3"))
     await world.job("waits", runs)
     assert await nominal(world) == least
@@ -61,8 +60,7 @@ async def test_quota_follows_the_nodes_of_its_flavor(world):
 
 async def test_manifest_that_is_applied_again_leaves_the_quota_as_it_is(world):
     quota = str(10 * len(world.user.list("nodes")) // 2 - 1)
-    await world.apply(flavor(), following(), local_queue())
-    await world.start()
+    await world.begin(flavor(), following(), local_queue())
     await becomes(world, quota)
     await world.apply(following())
     assert await nominal(world) == quota

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from job_examples import cluster_queue, flavor, job, local_queue, runs
+from job_examples import job, runs
 
 from admission.api.resources.history import waiting_times
 from admission.controller.state.context import Context
@@ -20,8 +20,7 @@ from admission.store.records import State, Transition, WorkloadRecord
 
 @pytest.mark.costly
 async def test_waiting_times_by_reason_add_up_to_the_total_wait(world):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("full", cpu="4"))
     await world.job("full", runs)
     await world.submit(job("later", cpu="4"))

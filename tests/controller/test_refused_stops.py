@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
+from job_examples import is_gated, job, runs
 
 from admission.api.application import create_app, listening
 from admission.client import Sluice
@@ -44,8 +44,7 @@ KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
     ],
 )
 async def test_denied_stop_or_restore_is_reported_and_retried(world, caplog, expression, reason, what):
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     before = await world.submit(job("train", pods=4))
     await world.job("train", runs)
     for kind, obj in zip(KINDS, denied(expression, reason), strict=True):
@@ -99,8 +98,7 @@ async def test_refused_start_is_repeated_after_doubling_pauses_up_to_the_longest
     monkeypatch.setattr(loop, "call_later", at_once)
     refused = {"match": {"user": "sluice", "verb": "patch", "name": "a"}, "do": "error", "code": 500, "limit": 10}
     world.sandbox.faults.install({"rules": [refused]})
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     await world.submit(job("a"))
     await world.job("a", runs)
     longest = [min(0.2 * 2**attempt, MAX_BACKOFF) for attempt in range(1, 11)]

@@ -170,8 +170,7 @@ async def test_job_deleted_during_downtime_releases_quota_at_startup(queues):
 
 @pytest.mark.costly
 async def test_job_edited_and_moved_during_downtime_is_admitted_in_new_queue(queues):
-    await queues.apply(local_queue("other"))
-    await queues.start()
+    await queues.begin(local_queue("other"))
     await queues.submit(job("edited", cpu="1", pods=9))
     await queues.record("edited", "pending", reason="ExceedsMaxQuota")
     await queues.end()

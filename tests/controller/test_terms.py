@@ -17,8 +17,7 @@ def annotated(name, *, seconds=1_000_000, pods=1, **annotations):
 @pytest.mark.costly
 async def test_job_that_cannot_borrow_waits_for_nominal_quota_also_after_a_restart(world):
     queues = [cluster_queue(name, cpu="2", cohortName="all") for name in ("cq", "lender")]
-    await world.apply(flavor(), *queues, local_queue())
-    await world.start()
+    await world.begin(flavor(), *queues, local_queue())
     await world.submit(annotated("first", pods=2))
     await world.job("first", runs)
     await world.submit(annotated("own", cannot_borrow="true", cannot_preempt="true"))

@@ -65,8 +65,7 @@ def test_default_above_the_longest_limit_is_invalid():
 @pytest.mark.costly
 async def test_queue_stops_what_has_no_limit_and_admits_nothing_with_a_longer_one(world):
     limits = {"defaultSeconds": 600, "maxSeconds": 3600}
-    await world.apply(flavor(), cluster_queue(timeLimits=limits), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(timeLimits=limits), local_queue())
     await world.submit(job("plain"))
     await world.job("plain", runs)
     greedy = job("greedy")

@@ -118,8 +118,7 @@ async def test_uninstall_without_database_reports_objects_that_are_not_restored(
 
 
 async def test_uninstall_leaves_running_partially_admitted_job_unchanged(world, tmp_path):
-    await world.apply(flavor(), cluster_queue(cpu="2"), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="2"), local_queue())
     few = partial("few", 1, pods=6)
     few["metadata"]["annotations"]["sluice.dev/submitted-by"] = "alice"
     await world.submit(few)
@@ -133,8 +132,7 @@ async def test_uninstall_leaves_running_partially_admitted_job_unchanged(world, 
 @pytest.mark.costly
 @pytest.mark.parametrize("code", [400, 403, 500])
 async def test_uninstall_cleans_up_the_others_if_the_patch_of_one_object_is_refused(world, tmp_path, code):
-    await world.apply(flavor(), cluster_queue(cpu="2"), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="2"), local_queue())
     for name in ("a", "b", "c"):
         waits = job(name, pods=4)
         waits["metadata"].setdefault("annotations", {})["sluice.dev/submitted-by"] = "alice"

@@ -79,8 +79,7 @@ class Observer:
 @pytest.fixture
 async def observed(world: World) -> AsyncIterator[Observer]:
     world.clock = StoppedClock(1_750_000_000.5)  # type: ignore[assignment]
-    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue(), local_queue(namespace="team-b"))
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="6"), local_queue(), local_queue(namespace="team-b"))
     observer = Observer(world)
     watching = asyncio.create_task(observer.watch())
     yield observer
@@ -135,8 +134,7 @@ async def test_usage_in_ledger_equals_usage_observed_in_the_api_server(world: Wo
 @pytest.mark.costly
 async def test_usage_of_job_being_deleted_is_charged_to_its_original_submitter(world: World):
     """Objects that are being deleted are not sent to webhooks: their users may write anything into them."""
-    await world.apply(flavor(), cluster_queue(cpu="4"), local_queue(), local_queue("other", cluster_queue="cq"))
-    await world.start()
+    await world.begin(flavor(), cluster_queue(cpu="4"), local_queue(), local_queue("other", cluster_queue="cq"))
     start = world.clock()
     manifest = job("kept", pods=2)
     manifest["metadata"] |= {"finalizers": ["example.com/mine"], "annotations": {SUBMITTED_BY: "alice"}}

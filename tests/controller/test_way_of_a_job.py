@@ -14,8 +14,7 @@ pytestmark = on_both_databases
 @pytest.fixture
 async def sluice(world):
     """A running Sluice with one queue of 4 CPUs, used by two namespaces."""
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     return world
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
 from grouped_kinds import pods_until, running
-from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue, runs
+from job_examples import TOLERATION, job, runs
 
 from admission.model import child_sentences, sentences
 
@@ -31,8 +31,7 @@ def conditions(obj):
 @pytest.fixture
 async def sluice(world):
     """A running Sluice for Jobs and JobSets, with 4 CPUs; JobSet's definition is not installed yet."""
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start(kinds=KINDS)
+    await world.begin(kinds=KINDS)
     return world
 
 

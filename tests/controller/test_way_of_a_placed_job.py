@@ -36,8 +36,7 @@ REFUSES_EVERY_SECOND_NODE = {
 
 async def test_each_job_runs_within_one_rack(world):
     await racks(world)
-    await world.apply(*queues_by("block", "rack"))
-    await world.start()
+    await world.begin(*queues_by("block", "rack"))
     for name in ("one", "two", "three"):
         await world.submit(placed_job(name, 6))
     found = [racks_of(await bound(world, name, 6)) for name in ("one", "two", "three")]
@@ -52,8 +51,7 @@ async def test_each_job_runs_within_one_rack(world):
 
 async def test_pods_of_several_domains_are_ungated_one_by_one_by_their_index(world):
     await racks(world)
-    await world.apply(*queues_by("block", "rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("block", "rack", HOSTNAME))
     await world.submit(placed_job("train", 7, indexed=True))
     pods = await bound(world, "train", 7)
     assert len(racks_of(pods)) == 1
@@ -80,8 +78,7 @@ async def test_pods_of_others_take_room(world):
                 "containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": str(2 - number)}}}],
             },
         })  # fmt: skip
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     await world.submit(placed_job("train", 3))
     assert racks_of(await bound(world, "train", 3)) == {"b1"}
     await world.submit(placed_job("waits", 3))
@@ -99,8 +96,7 @@ async def test_pods_of_others_take_room_though_they_are_annotated_as_if_they_wer
             "containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": "2"}}}],
         },
     })  # fmt: skip
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     await world.submit(placed_job("train", 3))
     record = await world.record("train", "pending", reason="TopologyPlacementFailed")
     assert "allows to fit only 2 out of 3 pod(s)" in record.message
@@ -109,8 +105,7 @@ async def test_pods_of_others_take_room_though_they_are_annotated_as_if_they_wer
 async def test_a_node_selector_that_keeps_pods_from_their_domain_is_named(world):
     """Levels without hostnames do not look at node selectors, as in Kueue."""
     await racks(world, 1, "a1", "a2")
-    await world.apply(*queues_by("block", "rack"))
-    await world.start()
+    await world.begin(*queues_by("block", "rack"))
     made = placed_job("train", 8, "block")
     made["spec"]["template"]["spec"]["nodeSelector"] = {"rack": "a1"}
     await world.submit(made)
@@ -121,8 +116,7 @@ async def test_a_node_selector_that_keeps_pods_from_their_domain_is_named(world)
 
 async def test_a_node_that_is_added_gives_room(world):
     await racks(world, 1, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     await world.submit(placed_job("train", 8))
     await world.record("train", "pending")
     await racks(world, 2, "b1")
@@ -131,8 +125,7 @@ async def test_a_node_that_is_added_gives_room(world):
 
 async def test_a_queue_without_topology_is_not_affected(world):
     """Nodes and pods are watched only from the first flavor that names a Topology on."""
-    await world.apply(*queues_by("rack"))
-    await world.start()
+    await world.begin(*queues_by("rack"))
     await world.submit(job("plain", queue="other"))
     assert not pods_of(world, "plain")
 
@@ -140,8 +133,7 @@ async def test_a_queue_without_topology_is_not_affected(world):
 async def test_a_queue_whose_topology_is_missing_admits_nothing_before_it_exists(world):
     await racks(world, 1)
     dc, *others = queues_by("rack")
-    await world.apply(*others)
-    await world.start()
+    await world.begin(*others)
     await world.submit(placed_job("train", 2))
     record = await world.record("train", "pending", reason="Suspended")
     assert "ResourceFlavor gpu, whose Topology dc does not exist" in record.message
@@ -152,8 +144,7 @@ async def test_a_queue_whose_topology_is_missing_admits_nothing_before_it_exists
 @pytest.mark.costly
 async def test_an_evicted_job_leaves_nothing_of_its_placement_behind(world):
     await racks(world, 2, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     before = await world.submit(placed_job("train", 6))
     await bound(world, "train", 6)
     await world.order("train", held=True)
@@ -169,8 +160,7 @@ async def test_an_evicted_job_leaves_nothing_of_its_placement_behind(world):
 async def test_ungating_continues_after_sluice_was_killed(world, indexed):
     """It ends while some pods are gated; its successor ungates them, and no node gets more pods than it was to get."""
     await racks(world)
-    await world.apply(*queues_by("block", "rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("block", "rack", HOSTNAME))
     await world.user.create("validatingwebhookconfigurations", "", REFUSES_EVERY_SECOND_NODE)
     await world.submit(placed_job("train", 8, indexed=indexed))
 
@@ -193,8 +183,7 @@ async def test_ungating_continues_after_sluice_was_killed(world, indexed):
 async def test_gated_orphans_of_a_deleted_job_get_their_places(world):
     """Otherwise they would stay gated, and hold its quota, for ever."""
     await racks(world)
-    await world.apply(*queues_by("block", "rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("block", "rack", HOSTNAME))
     await world.user.create("validatingwebhookconfigurations", "", REFUSES_EVERY_SECOND_NODE)
     await world.submit(placed_job("train", 8, indexed=True))
     await world.record("train", "admitted", reason="PodsUnscheduled")
@@ -207,8 +196,7 @@ async def test_gated_orphans_of_a_deleted_job_get_their_places(world):
 
 async def test_a_pod_that_is_made_again_gets_the_place_of_the_former_one(world):
     await racks(world, 2, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     made = placed_job("train", 8, indexed=True)
     made["spec"]["backoffLimit"] = 100
     await world.submit(made)
@@ -244,8 +232,7 @@ async def lose_pods(world, node: str) -> None:
 @pytest.mark.costly
 async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     await racks(world, 3, "a1", "b1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     made = placed_job("train", 8, indexed=True)
     made["spec"]["backoffLimit"] = 100
     await world.submit(made)
@@ -270,8 +257,7 @@ async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_pod_left_on_a_node_that_comes_back_takes_its_room_until_it_is_gone(world, restarts):
     await racks(world, 2, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     await world.submit(placed_job("first", 1, cpu="3"))
     (left,) = await bound(world, "first", 1)
     node = left["spec"]["nodeName"]
@@ -294,8 +280,7 @@ async def test_a_pod_left_on_a_node_that_comes_back_takes_its_room_until_it_is_g
 
 async def test_an_answer_that_comes_after_the_end_of_its_pod_leaves_the_place_to_the_next_pod(world):
     await racks(world, 1, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     ungating = {"user": "sluice", "verb": "patch", "resource": "pods"}
     late = {"match": ungating, "do": "delay", "seconds": 600, "when": "after", "limit": 1}
     world.sandbox.faults.install({"rules": [late]})
@@ -317,8 +302,7 @@ async def test_an_answer_that_comes_after_the_end_of_its_pod_leaves_the_place_to
 
 async def test_a_pod_that_may_have_been_sent_to_a_node_takes_its_room_until_that_is_known(world):
     await racks(world, 3, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     ungating = {"user": "sluice", "verb": "patch", "resource": "pods"}
     world.sandbox.faults.install({"rules": [{"match": ungating, "do": "delay", "seconds": 600}]})
 
@@ -349,8 +333,7 @@ async def test_a_pod_that_may_have_been_sent_to_a_node_takes_its_room_until_that
 @pytest.mark.costly
 async def test_a_deleted_node_is_replaced_and_several_at_once_end_the_admission(world):
     await racks(world, 4, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     made = placed_job("train", 8, indexed=True)
     made["spec"]["backoffLimit"] = 100
     await world.submit(made)
@@ -377,8 +360,7 @@ async def test_a_deleted_node_is_replaced_and_several_at_once_end_the_admission(
 
 async def test_pods_that_waited_for_a_failed_node_are_ungated_when_it_is_ready_again(world):
     await racks(world, 1, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     await world.user.create("validatingwebhookconfigurations", "", REFUSES_EVERY_SECOND_NODE)
     await world.submit(placed_job("train", 4))
     await world.record("train", "admitted", reason="PodsUnscheduled")  # the API server refuses to ungate its pods
@@ -402,8 +384,7 @@ async def test_nodes_whose_hostname_is_not_their_name_are_no_failed_ones(world):
         made = gpu_node(f"a1-{number}", "a1")
         made["metadata"]["labels"][HOSTNAME] = f"host-{number}"
         await world.user.create("nodes", "", made)
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     made = placed_job("train", 8, indexed=True)
     made["spec"]["backoffLimit"] = 100
     await world.submit(made)
@@ -423,8 +404,7 @@ async def test_nodes_whose_hostname_is_not_their_name_are_no_failed_ones(world):
 @pytest.mark.parametrize("limit", [None, 300])
 async def test_a_taint_is_no_failure_if_pods_tolerate_it_without_limit(world, limit):
     await racks(world, 3, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     made = placed_job("train", 2, cpu="4")
     made["spec"]["backoffLimit"] = 100
     tolerated = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}
@@ -446,8 +426,7 @@ async def test_a_taint_is_no_failure_if_pods_tolerate_it_without_limit(world, li
 @pytest.mark.costly
 async def test_without_another_node_the_job_is_evicted_and_waits(world):
     await racks(world, 2, "a1")
-    await world.apply(*queues_by("rack", HOSTNAME))
-    await world.start()
+    await world.begin(*queues_by("rack", HOSTNAME))
     made = placed_job("train", 8, indexed=True)
     made["spec"]["backoffLimit"] = 100
     await world.submit(made)

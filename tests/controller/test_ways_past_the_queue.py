@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, closing
 
 import pytest
-from job_examples import TOLERATION, cluster_queue, flavor, is_gated, job, local_queue, runs
+from job_examples import TOLERATION, cluster_queue, is_gated, job, local_queue, runs
 
 ENDED = ("Succeeded", "Failed")
 
@@ -14,8 +14,7 @@ ENDED = ("Succeeded", "Failed")
 @pytest.fixture
 async def sluice(world):
     """A running Sluice with one queue of 4 CPUs."""
-    await world.apply(flavor(), cluster_queue(), local_queue())
-    await world.start()
+    await world.begin()
     return world
 
 

@@ -30,8 +30,7 @@ def told(caplog):
 
 async def test_each_admission_order_and_eviction_is_logged_with_its_cause(world, told, caplog):
     preemption = {"withinClusterQueue": "LowerPriority"}
-    await world.apply(flavor(), cluster_queue(preemption=preemption), local_queue())
-    await world.start()
+    await world.begin(flavor(), cluster_queue(preemption=preemption), local_queue())
     await world.submit(job("low", cpu="4"))
     await world.job("low", runs)
     await world.submit(job("high", cpu="4"))
