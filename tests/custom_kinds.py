@@ -59,6 +59,18 @@ def pod(*, cpu: str, seconds: int) -> Object:
     }
 
 
+def pytorch_job(replicas: dict[str, tuple[int, Object]], annotations: Object | None = None, **spec: Any) -> Object:
+    """A PyTorchJob with so many pods of a template for each role."""
+    roles = {role: {"replicas": count, "template": template} for role, (count, template) in replicas.items()}
+    labels = {"sluice.dev/queue-name": "lq"}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "torch", "namespace": "team-a", "labels": labels, "annotations": annotations or {}},
+        "spec": {"pytorchReplicaSpecs": roles, **spec},
+    }
+
+
 def jobset(name: str, *, cpu: str = "1", workers: int = 1, suspend: bool = True, seconds: int = 1_000_000) -> Object:
     """Return a JobSet of a driver with one pod and `workers` Jobs of two pods each; pods run for `seconds`."""
 

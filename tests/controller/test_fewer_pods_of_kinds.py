@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 import pytest
-from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
+from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, pytorch_job, served, until
 from every_kind import RESOURCES, held_by, node, queue_of, with_lasting_pods
 from grouped_kinds import pods_until
 from job_examples import cluster_queue, flavor, job, local_queue
@@ -148,18 +148,8 @@ async def guarded(request, world, tmp_path):
 
 
 def torch(annotation="worker=2", workers=6, **policy):
-    replicas = {"Worker": {"replicas": workers, "template": pod(cpu="1", seconds=1_000_000)}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {
-            "name": "torch",
-            "namespace": "team-a",
-            "labels": {"sluice.dev/queue-name": "lq"},
-            "annotations": {MIN_COUNT: annotation} if annotation else {},
-        },
-        "spec": {"pytorchReplicaSpecs": replicas, **policy},
-    }
+    replicas = {"Worker": (workers, pod(cpu="1", seconds=1_000_000))}
+    return pytorch_job(replicas, {MIN_COUNT: annotation} if annotation else None, **policy)
 
 
 TORCH = KINDS.get("kubeflow.org", "PyTorchJob")

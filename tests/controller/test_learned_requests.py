@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from custom_kinds import pod, served
+from custom_kinds import pod, pytorch_job, served
 from grouped_kinds import pods_until, running
 from job_examples import cluster_queue, flavor, job, local_queue
 
@@ -38,18 +38,8 @@ async def sluice(world):
 
 
 def torch(workers=2):
-    def role(replicas):
-        return {"replicas": replicas, "template": pod(cpu="1", seconds=1_000_000)}
-
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "torch", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "lq"}},
-        "spec": {
-            "runPolicy": {"suspend": True},
-            "pytorchReplicaSpecs": {"Master": role(1), "Worker": role(workers)},
-        },
-    }
+    template = pod(cpu="1", seconds=1_000_000)
+    return pytorch_job({"Master": (1, template), "Worker": (workers, template)}, runPolicy={"suspend": True})
 
 
 async def holds(sluice, millis, name="torch"):

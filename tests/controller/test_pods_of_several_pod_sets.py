@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from custom_kinds import definition, until
+from custom_kinds import definition, pytorch_job, until
 from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import GATE, gated, pod
 
@@ -42,16 +42,7 @@ def torch(**replicas):
         manifest = pod("any", cpu=cpu)
         return {"metadata": {"labels": dict(QUEUED)}, "spec": manifest["spec"]}
 
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "torch", "namespace": "team-a", "labels": dict(QUEUED)},
-        "spec": {
-            "pytorchReplicaSpecs": {
-                name: {"replicas": count, "template": template(cpu)} for name, (count, cpu) in replicas.items()
-            }
-        },
-    }
+    return pytorch_job({role: (count, template(cpu)) for role, (count, cpu) in replicas.items()})
 
 
 async def create(world, owner, name, cpu, nodes="kwok"):

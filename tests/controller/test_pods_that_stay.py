@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from custom_kinds import pod, served, until
+from custom_kinds import pod, pytorch_job, served, until
 from job_examples import cluster_queue, flavor, job, local_queue
 
 from admission.engine.vocabulary import WAITING_FOR_QUOTA
@@ -16,18 +16,9 @@ TORCH = KINDS.get("kubeflow.org", "PyTorchJob")
 
 
 def torch():
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "torch", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "lq"}},
-        "spec": {
-            "runPolicy": {"suspend": True, "cleanPodPolicy": "None"},
-            "pytorchReplicaSpecs": {
-                name: {"replicas": count, "template": pod(cpu="1", seconds=1_000_000)}
-                for name, count in (("Master", 1), ("Worker", 2))
-            },
-        },
-    }
+    template = pod(cpu="1", seconds=1_000_000)
+    policy = {"suspend": True, "cleanPodPolicy": "None"}
+    return pytorch_job({"Master": (1, template), "Worker": (2, template)}, runPolicy=policy)
 
 
 @pytest.fixture
