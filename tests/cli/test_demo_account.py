@@ -40,6 +40,13 @@ class Run:
             document["spec"]["template"]["spec"]["nodeSelector"] = selector
         self.account.job(f"{job.team}/{job.name}", document | {"status": status or {}})
 
+    def complete(self, *jobs: PlannedJob) -> None:
+        """Show jobs that run with all their pods, and complete."""
+        for job in jobs:
+            self.pods(job)
+            self.pods(job, phase="Succeeded")
+            self.show(job, status=COMPLETE)
+
     def jobs_of(self, team: str) -> list[PlannedJob]:
         return [job for job in self.plan.jobs if job.team == team]
 
@@ -63,9 +70,7 @@ def test_run_without_errors_keeps_all_promises() -> None:
     for job in run.plan.jobs:
         run.show(job, suspend=True)
         run.show(job)
-        run.pods(job)
-        run.pods(job, phase="Succeeded")
-        run.show(job, status=COMPLETE)
+        run.complete(job)
     assert run.account.finished()
     assert all(run.closing().values()), run.closing()
     assert "all 20 Jobs ran" in run.closing()
@@ -136,9 +141,7 @@ def test_job_started_twice_breaks_a_promise() -> None:
     run = Run()
     for job in run.plan.jobs:
         run.show(job)
-        run.pods(job)
-        run.pods(job, phase="Succeeded")
-        run.show(job, status=COMPLETE)
+        run.complete(job)
     twice = run.plan.jobs[3]
     run.show(twice, suspend=True)
     run.show(twice)
@@ -158,10 +161,7 @@ def test_evicted_job_not_restored_as_written_breaks_a_promise(restored: bool) ->
     if restored:
         run.show(evicted, suspend=True)
     run.show(evicted, selector={"type": "kwok"})
-    for job in (evicted, *others):
-        run.pods(job)
-        run.pods(job, phase="Succeeded")
-        run.show(job, status=COMPLETE)
+    run.complete(evicted, *others)
     assert run.closing() == {
         "all 150 Jobs ran": True,
         "1 Jobs were evicted (1 evictions), requeued and ran later": True,
@@ -218,25 +218,20 @@ def test_pods_appearing_after_suspension_are_not_a_second_start() -> None:
     assert (seen.starts, run.account.evictions, run.account.altered) == (1, 1, [])
 
 
-def test_fair_share_run_without_eviction_breaks_a_promise() -> None:
-    run = Run(plan=fair_share())
-    for job in run.plan.jobs:
+@pytest.mark.parametrize(
+    ("plan", "completed", "broken"),
+    [
+        (fair_share(), 150, "no Job was evicted, so eviction was not shown"),
+        (three_teams(jobs=20, nodes=10), 20, "no pod was observed, so quota was never checked"),
+        (three_teams(jobs=2, nodes=10), 1, "only 1 of 2 Jobs ran to completion (0 waiting, 0 running, 0 failed)"),
+    ],
+)
+def test_run_that_shows_too_little_breaks_a_promise(plan: ScenePlan, completed: int, broken: str) -> None:
+    run = Run(plan=plan)
+    for job in run.plan.jobs[:completed]:
         run.show(job, status=COMPLETE)
-    assert run.closing()["no Job was evicted, so eviction was not shown"] is False
-
-
-def test_run_without_observed_pods_breaks_the_quota_promise() -> None:
-    run = Run()
-    for job in run.plan.jobs:
-        run.show(job, status=COMPLETE)
-    assert run.closing()["no pod was observed, so quota was never checked"] is False
-
-
-def test_unfinished_job_breaks_a_promise() -> None:
-    run = Run(jobs=2)
-    run.show(run.plan.jobs[0], status=COMPLETE)
-    assert not run.account.finished()
-    assert "only 1 of 2 Jobs ran to completion (0 waiting, 0 running, 0 failed)" in run.closing()
+    assert run.account.finished() is (completed == len(run.plan.jobs))
+    assert run.closing()[broken] is False
 
 
 def test_utilisation_counts_only_quota_that_waiting_jobs_could_use() -> None:
