@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import workload_records
-from api_and_cluster import serving_with_cluster
-from api_client import serving
+from api_and_cluster import ApiAndCluster, serving_with_cluster
+from api_client import Client, serving
 from api_thread import fill
 from oidc_browser import Browser, client_of
 
+from admission.store.store import Store
+from tests.conftest import Clock
 from tests.event_loop import run
-from tests.oidc_issuer import issuer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from api_and_cluster import ApiAndCluster
-    from api_client import Client
-
-    from admission.store.store import Store
-    from tests.conftest import Clock
-    from tests.oidc_issuer import Issuer
+from tests.oidc_issuer import Issuer, issuer
 
 
 @pytest.fixture

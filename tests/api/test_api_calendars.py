@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from api_client import Client
 from one_queue import job, one_queue, submitted
 from queue_objects import cluster_queue, cohort
 from workload_records import NOW
 
-from admission.store.records import State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from api_client import Client
-
-    from admission.store.records import WorkloadRecord
-    from admission.store.store import Store
-    from tests.conftest import Clock
+from admission.store.records import State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 
 
 @pytest.fixture

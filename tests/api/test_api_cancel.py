@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import pytest
-from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
+from api_and_cluster import ADMIN_TOKEN, ApiAndCluster, serving_with_cluster
+from api_client import Answer
 from workload_records import record
 
 from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, User
 from admission.store.records import State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from api_and_cluster import ApiAndCluster
-    from api_client import Answer
-
-    from admission.store.store import Store
-    from tests.conftest import Clock
+from admission.store.store import Store
+from tests.conftest import Clock
 
 CANCEL = {"apiGroups": ["sluice.dev"], "resources": ["workloads/cancel"], "verbs": ["create"]}
 DELETE = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["delete"]}

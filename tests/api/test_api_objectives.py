@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
+from api_client import Client
 from one_queue import job, one_queue, submitted
 from queue_objects import cluster_queue
 from workload_records import NOW
 
 from admission.store.records import State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from api_client import Client
-
-    from admission.store.store import Store
-    from tests.conftest import Clock
+from admission.store.store import Store
+from tests.conftest import Clock
 
 REPORT = "reports/objectives"
 

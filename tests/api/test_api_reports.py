@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from api_client import Client
 from queue_objects import cluster_queue, local_queue
 
 from admission.model.manifests import parse_manifest
@@ -13,12 +14,8 @@ from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
-
-if TYPE_CHECKING:
-    from api_client import Client
-    from conftest import Clock
-
-    from admission.store.store import Store
+from admission.store.store import Store
+from tests.conftest import Clock
 
 NOW = 1_750_000_000.0  # 2025-06-15T15:06:40Z
 DAY = 86400.0

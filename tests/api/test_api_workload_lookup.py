@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
+from api_and_cluster import ADMIN_TOKEN, ApiAndCluster, serving_with_cluster
 from workload_records import NOW, record
 
 from admission.kinds.base import POD_OWNER
 from admission.kinds.declared import WORKLOAD_UID
-from admission.store.records import Changes, State
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from api_and_cluster import ApiAndCluster
-
-    from admission.store.records import WorkloadRecord
-    from admission.store.store import Store
-    from tests.conftest import Clock
+from admission.store.records import Changes, State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 
 UID = "00000000-0000-4000-8000-00000000000"
 JOB, PODS, APPS = ("Job", "batch/v1"), ("Pod", "v1"), "apps/v1"

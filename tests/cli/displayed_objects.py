@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 from tests.queue_objects import cluster_queue, cohort, create_objects, flavor, local_queue, manifest, priority_class
-
-if TYPE_CHECKING:
-    from admission.store.store import Store
-    from tests.conftest import Clock
 
 QUEUES = (
     flavor(pool="a100"),

@@ -8,9 +8,10 @@ import json
 import re
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from command_runner import Sluice
 
 from admission.api.resources.cost_report import statement
 from admission.model.manifests import parse_manifest
@@ -20,13 +21,9 @@ from admission.model.workload import Admission, PodSet, PodSetAssignment, Worklo
 from admission.store.audit_log import Author
 from admission.store.ledger.usage_reports import UsageRow
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 from tests.queue_objects import cluster_queue, create_objects, local_queue
-
-if TYPE_CHECKING:
-    from command_runner import Sluice
-    from conftest import Clock
-
-    from admission.store.store import Store
 
 GPU = "nvidia.com/gpu"
 HOUR = 3600.0

@@ -5,19 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING
 
 import pytest
+from command_runner import Sluice
 
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 from tests.queue_objects import cluster_queue, create_objects
-
-if TYPE_CHECKING:
-    from command_runner import Sluice
-    from conftest import Clock
-
-    from admission.store.store import Store
 
 HOUR = 3600.0
 NOW = 480_000 * HOUR

@@ -6,9 +6,10 @@ import csv
 import gzip
 import io
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from command_runner import Sluice
 
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -18,13 +19,8 @@ from admission.store.errors import StaleEpoch
 from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
 from admission.store.store import Store
+from tests.conftest import Clock
 from tests.queue_objects import create_objects, local_queue, manifest, resource_group
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from command_runner import Sluice
-    from conftest import Clock
 
 NOW = 1_750_000_000.0
 LONG = "system:serviceaccount:machine-learning-pipelines:nightly-training-runner"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from store_examples import cluster_queue, cohort, flavor, local_queue
 
 from admission.store.audit_log import Author
 from admission.store.errors import AlreadyExists, Conflict, NotFound
-
-if TYPE_CHECKING:
-    from conftest import Clock
-
-    from admission.store.store import Store
+from admission.store.store import Store
+from tests.conftest import Clock
 
 ADA = Author("ada", ("admins", "staff"), source="192.0.2.7", verb="patch", reason="more money")
 

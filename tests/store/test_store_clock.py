@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import func, select
@@ -19,11 +19,7 @@ from admission.store.ledger.rollup import DAY, HOUR
 from admission.store.records import Changes, Resized
 from admission.store.retention import Retention
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from conftest import Clock
+from tests.conftest import Clock
 
 RETENTION = Retention(finished=90 * DAY)
 

@@ -6,9 +6,10 @@ import copy
 import gzip
 import io
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -35,11 +36,7 @@ from admission.store.ledger.measured_usage import Measured
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
 from admission.store.workloads.places import QueuePlace
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from conftest import Clock
+from tests.conftest import Clock
 
 HOUR = 3600.0
 

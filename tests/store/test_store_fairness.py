@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
-from admission.store.ledger.fairness import FlavorResource, LoanKey, TreeNode, entitlements
+from admission.store.ledger.fairness import FlavorResource, LoanKey, Share, TreeNode, entitlements
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
+from admission.store.store import Store
+from tests.conftest import Clock
 from tests.queue_objects import create_objects, manifest, resource_group
-
-if TYPE_CHECKING:
-    from admission.store.ledger.fairness import Share
-    from admission.store.store import Store
-    from tests.conftest import Clock
 
 HOUR = 3600.0
 NOW = 480_000 * HOUR

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,11 +20,7 @@ from admission.store.database.tables import admissions, usage_rollups
 from admission.store.errors import ContradictsLedger, StaleEpoch
 from admission.store.records import Changes, Closed
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from conftest import Clock
+from tests.conftest import Clock
 
 HOUR = 3600.0
 START = 500_000 * HOUR

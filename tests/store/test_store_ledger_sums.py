@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC
-from typing import TYPE_CHECKING
 
 import pytest
 from store_examples import admission, admitted, cluster_queue, finished, workload
@@ -13,15 +12,11 @@ from usage_examples import HOUR, START
 from admission.store.audit_log import Author
 from admission.store.errors import TooManyReports
 from admission.store.ledger.usage import MICROSECONDS
-from admission.store.ledger.usage_reports import MAX_WAITING, MAX_WAITING_OF_USER, LedgerSum, LedgerSums, wanted
+from admission.store.ledger.usage_reports import MAX_WAITING, MAX_WAITING_OF_USER, LedgerSum, LedgerSums, SumKey, wanted
 from admission.store.ledger.usage_rows import HOLDER_COLUMNS
+from admission.store.store import Store
+from tests.conftest import Clock
 from tests.executed_statements import executed
-
-if TYPE_CHECKING:
-    from conftest import Clock
-
-    from admission.store.ledger.usage_reports import SumKey
-    from admission.store.store import Store
 
 ROWS = ("FROM admissions", "to_at IS NULL")
 """Words of one of the two statements by which a sum reads rows of the ledger."""

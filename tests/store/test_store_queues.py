@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import queue_objects as manifests
@@ -30,18 +29,15 @@ from admission.model.queues import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    QueueObject,
     ResourceFlavor,
 )
 from admission.store.audit_log import Author
 from admission.store.database.tables import queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.objects import queue_objects as stored
-
-if TYPE_CHECKING:
-    from conftest import Clock
-
-    from admission.model.queues import QueueObject
-    from admission.store.store import Store
+from admission.store.store import Store
+from tests.conftest import Clock
 
 
 async def test_created_object_is_returned_by_get_and_list(store: Store, clock: Clock):

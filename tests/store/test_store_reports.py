@@ -8,8 +8,10 @@ import math
 import random
 import shutil
 from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -26,12 +28,7 @@ from admission.store.ledger import rollup
 from admission.store.ledger.usage_reports import GROUPINGS
 from admission.store.records import Changes, Closed, Resized
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from conftest import Clock
+from tests.conftest import Clock
 
 on_shared_days = pytest.mark.asyncio(loop_scope="module")
 """Mark for tests that only read `shared_days`."""

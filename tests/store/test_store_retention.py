@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -17,11 +16,8 @@ from admission.store.ledger.measured_usage import Measured
 from admission.store.maintenance import run_maintenance
 from admission.store.records import Changes
 from admission.store.retention import Retention
-
-if TYPE_CHECKING:
-    from conftest import Clock
-
-    from admission.store.store import Store
+from admission.store.store import Store
+from tests.conftest import Clock
 
 
 async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:

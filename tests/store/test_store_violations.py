@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +18,7 @@ from admission.store.ledger.usage import QuotaKey
 from admission.store.ledger.violations import RecordVersion, Row, Violation, violations
 from admission.store.records import Changes, Resized
 from admission.store.store import Store
-
-if TYPE_CHECKING:
-    from conftest import Clock
+from tests.conftest import Clock
 
 NOW = 1_750_000_000.0
 KEY = QuotaKey("cq", "default", "cpu")

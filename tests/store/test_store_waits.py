@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from admission.model.manifests import parse_manifest
 from admission.model.queues import ClusterQueue, Objective
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, Transition, WorkloadRecord
+from admission.store.store import Store
 from admission.store.workloads.waits import ObjectiveOutcome, Obstacle, Wish, objectives_of, wish_of
+from tests.conftest import Clock
 from tests.queue_objects import create_objects, local_queue, manifest
-
-if TYPE_CHECKING:
-    from admission.store.store import Store
-    from tests.conftest import Clock
 
 NOW = 1_750_000_000.0
 HOUR = 3600.0

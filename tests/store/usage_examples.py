@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store_examples import admission, admitted, cluster_queue, finished, workload
 
 from admission.store.audit_log import Author
 from admission.store.ledger import usage_rows
-from admission.store.ledger.usage import MICROSECONDS, usage
+from admission.store.ledger.usage import MICROSECONDS, Holding, usage
 from admission.store.ledger.usage_reports import GROUPINGS
 from admission.store.records import Changes, Resized
-
-if TYPE_CHECKING:
-    import random
-
-    from conftest import Clock
-
-    from admission.store.ledger.usage import Holding
-    from admission.store.store import Store
+from admission.store.store import Store
+from tests.conftest import Clock
 
 HOUR, DAY = 3600.0, 86400.0
 START = 20_000 * DAY
