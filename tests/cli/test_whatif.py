@@ -1,4 +1,4 @@
-"""`sluice whatif`: replays what a Sluice has recorded, by a child process of `serve`."""
+"""`sluice whatif`, with docs/tasks/what-if.md: replays what a Sluice has recorded, by a child process of `serve`."""
 
 from __future__ import annotations
 
