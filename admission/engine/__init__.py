@@ -40,6 +40,7 @@ from admission.engine.policies.reservations import KeptQuota, Reservations
 from admission.engine.policies.user_limits import UserLimits
 from admission.engine.preemption_hints import PreemptionHint
 from admission.engine.queue_listing import ListedWorkload
+from admission.engine.reserved_domains import ReservedDomains
 
 __all__ = [
     "Accounting",
@@ -80,6 +81,7 @@ __all__ = [
     "RecentUsage",
     "Refusal",
     "Reservations",
+    "ReservedDomains",
     "SharerUsed",
     "TopologyRules",
     "Transformation",

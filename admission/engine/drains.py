@@ -1,8 +1,9 @@
 """Drains: flavors and nodes on which nothing starts any more, and from which workloads are evicted by a deadline.
 
-Sluice's own, off unless there is a Drain. A flavor is passed over in the search for flavors, a node leaves the trees of
-topologies. Until the start of the maintenance both only concern workloads that may not have ended by then, by their
-time limit: for these a drained node is excluded like by an affinity of their own.
+Sluice's own, off unless there is a Drain, or a Reservation of domains. A flavor is passed over in the search for
+flavors, a node leaves the trees of topologies. Until the start of the maintenance both only concern workloads that may
+not have ended by then, by their time limit: for these a drained node is excluded like by an affinity of their own.
+Reserved nodes are that for all others than their holders (`reserved_domains`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.engine.events import Evict
-from admission.engine.vocabulary import DRAINED
+from admission.engine.reserved_domains import ReservedDomains
+from admission.engine.vocabulary import DRAINED, RESERVED_FOR_OTHERS
 from admission.model import sentences
 from admission.model.topology import HOSTNAME
 from admission.model.workload import NodeRequirement
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import Held
     from admission.engine.registry import Registry
     from admission.model.drains import DrainSpec
+    from admission.model.reservations import ReservationSpec
     from admission.model.workload import PodSet, Workload
 
 
@@ -31,15 +34,16 @@ class Drains:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._specs: dict[str, DrainSpec] = {}
+        self.reserved = ReservedDomains(registry)
         self.changes_at: float | None = None
         """When a maintenance begins or a deadline passes next (Unix time, s); None: never."""
         self.differ = False
-        """Whether it depends on the time limit of a workload what it must not use."""
+        """Whether it depends on the workload what it must not use: on its time limit, and whose it is."""
         self._is_due = False
         """Whether workloads may have to be evicted that have not been looked at."""
 
     def __bool__(self) -> bool:
-        return bool(self._specs)
+        return bool(self._specs or self.reserved)
 
     def put(self, name: str, spec: DrainSpec | None) -> None:
         """Add, replace or remove (None) a Drain."""
@@ -49,6 +53,11 @@ class Drains:
             return
         self._apply()
 
+    def reserve(self, name: str, spec: ReservationSpec | None) -> None:
+        """Add, replace or remove (None) a Reservation."""
+        if self.reserved.put(name, spec):
+            self._apply()
+
     def wake(self) -> None:
         """Apply what has become due."""
         if self.changes_at is not None and self.changes_at <= self._registry.now:
@@ -56,17 +65,18 @@ class Drains:
 
     def loaded(self) -> None:
         """Have the deadlines checked for workloads that were not known before."""
-        self._is_due = bool(self._specs)
+        self._is_due = bool(self)
 
     def _apply(self) -> None:
         registry, now = self._registry, self._registry.now
-        times = (at for spec in self._specs.values() for at in (spec.starts_at, spec.ends_at) if at is not None)
-        self.changes_at = min((at for at in times if at > now), default=None)
-        self._is_due = bool(self._specs)
+        times = [at for spec in self._specs.values() for at in (spec.starts_at, spec.ends_at) if at is not None]
+        self.changes_at = min((at for at in (*times, *self.reserved.times()) if at > now), default=None)
+        self._is_due = True
         if registry.placed is not None:
             begun = (spec for spec in self._specs.values() if spec.starts_at is None or spec.starts_at <= now)
             registry.placed.topologies.drain({name for spec in begun for name in spec.nodes})
-        self.differ = any(spec.starts_at is not None and spec.starts_at > now for spec in self._specs.values())
+        self.differ = bool(self.reserved)
+        self.differ |= any(spec.starts_at is not None and spec.starts_at > now for spec in self._specs.values())
         for domain in registry.forest.domains.values():
             domain.dirty = domain.freed = True
             for queue in domain.queues:
@@ -82,17 +92,24 @@ class Drains:
                 yield spec
 
     def against(self, workload: Workload) -> frozenset[str]:
-        """Return what must not be used by a workload that starts now: nodes, and flavors as `flavor/NAME`."""
-        return frozenset(
+        """Return what must not be used by a workload that starts now.
+
+        Nodes, flavors as `flavor/NAME`, and what is reserved as `reservation/NAME`.
+        """
+        drained = (
             name
             for spec in self._against(workload)
             for name in (*spec.nodes, *(f"flavor/{flavor}" for flavor in spec.flavors))
         )
+        return frozenset((*drained, *self.reserved.names(workload)))
 
-    def nodes(self, workload: Workload) -> tuple[list[str], str]:
-        """Return the nodes on which a workload must not start now, and why."""
+    def obstacle(self, workload: Workload) -> tuple[str, str] | None:
+        """Return why a workload must not start on nodes now that have room for it, as reason and message."""
+        if reserved := self.reserved.why(workload):
+            return RESERVED_FOR_OTHERS, reserved
         found = [spec for spec in self._against(workload) if spec.nodes]
-        return [name for spec in found for name in spec.nodes], found[0].reason if found else ""
+        nodes = [name for spec in found for name in spec.nodes]
+        return (DRAINED, sentences.waits_for_nodes(nodes, found[0].reason)) if found else None
 
     def flavors(self, workload: Workload) -> dict[str, str]:
         """Return the flavors in which a workload must not start now, with the reasons in words."""
@@ -103,13 +120,14 @@ class Drains:
         }
 
     def pod_sets(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-        """Return the pod sets with the drained nodes excluded on which they must not start, for their placement."""
+        """Return the pod sets with the nodes excluded on which they must not start, for their placement."""
         names = {name for spec in self._against(workload) for name in spec.nodes}
-        if not names:
+        reserved = self.reserved.hosts(workload) if self.reserved else set()
+        if not names and not reserved:
             return pod_sets
         placed = self._registry.placed
         known = {} if placed is None else placed.topologies.nodes
-        hosts = sorted(known[name].hostname if name in known else name for name in names)
+        hosts = sorted(reserved.union(known[name].hostname if name in known else name for name in names))
         elsewhere = NodeRequirement(HOSTNAME, "NotIn", tuple(hosts))
         return tuple(
             replace(
@@ -126,7 +144,7 @@ class Drains:
         if not self._is_due:
             return []
         self._is_due = False
-        evicted = []
+        evicted = self.reserved.evict()
         for name, spec in self._specs.items():
             if spec.ends_at is None or spec.ends_at > self._registry.now:
                 continue

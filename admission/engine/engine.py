@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyEvent
     from admission.engine.remedies import Remedy
+    from admission.engine.reserved_domains import ReservedDomains
     from admission.engine.topology.occupancy import Occupancy
     from admission.engine.topology.second_pass import Due
     from admission.engine.topology.trial import Trial
@@ -101,9 +102,9 @@ class Engine:
         registry.wake()
         evicted = registry.refresh()
         registry.lower()
+        evicted += registry.drains.evict()
         if registry.policies.evicting:
             evicted += registry.evict_for_policies()
-        evicted += registry.drains.evict()
         registry.retry_refused()
         parked = registry.newly_outside()
         admitted: list[Admit] = []
@@ -189,8 +190,9 @@ class Engine:
         if not due:
             return None
         return SecondPass(
-            placed.topologies, due, now, fail_fast=rules.fail_fast, search=self._targets_of, victims=victims
-        )
+            placed.topologies, due, now, fail_fast=rules.fail_fast, search=self._targets_of, victims=victims,
+            away=self._registry.drains.pod_sets,
+        )  # fmt: skip
 
     def _targets_of(self, due: Due, assignment: Assignment, placing: Trial) -> list[Target]:
         """Return whom a workload may preempt that holds quota, and has no room."""
@@ -373,6 +375,11 @@ class Engine:
     def history(self) -> float:
         """Seconds of the ledger's past that `seed` needs; 0: none."""
         return self._registry.policies.history
+
+    @property
+    def reserved_domains(self) -> ReservedDomains:
+        """The Reservations of domains of topologies, such as racks."""
+        return self._registry.drains.reserved
 
     @property
     def lacks_history(self) -> bool:

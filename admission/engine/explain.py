@@ -135,7 +135,10 @@ def explain_held(registry: Registry, held: Held) -> Explanation:
                 placement += advice(registry, flavor, pod_set, pods, uid=workload.uid, namespace=workload.namespace)
     moves = _moves(registry, held) if held.queue.moving is not None and not held.evicting else ""
     drains = registry.drains.of(held) if registry.drains and not held.evicting else ()
-    drained = " ".join(sentences.runs_while_drained(name, spec.deadline, spec.reason) for name, spec in drains)
+    told = [sentences.runs_while_drained(name, spec.deadline, spec.reason) for name, spec in drains]
+    if registry.drains.reserved and not held.evicting:
+        told += registry.drains.reserved.of(held)
+    drained = " ".join(told)
     queue = held.admission.cluster_queue
     is_low = held.lowered and not held.evicting
     why = registry.policies.lowers(held.workload, queue, dict(held.usage)) if is_low else ""

@@ -35,7 +35,16 @@ from admission.engine.topology.placed import PlacedWorkloads
 from admission.engine.vocabulary import CLUSTER_QUEUE_STOPPED, LOCAL_QUEUE_STOPPED, REFUSED_IN_A_FLAVOR
 from admission.model import sentences
 from admission.model.names import STOP_REASON
-from admission.model.queues import AdmissionCheck, Cluster, Cohort, Drain, LocalQueue, ResourceFlavor, Topology
+from admission.model.queues import (
+    AdmissionCheck,
+    Cluster,
+    Cohort,
+    Drain,
+    LocalQueue,
+    Reservation,
+    ResourceFlavor,
+    Topology,
+)
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
 if TYPE_CHECKING:
@@ -432,6 +441,8 @@ class Registry:
                 self.objects_changed = True
             case Drain():
                 self.drains.put(item.name, item.spec)
+            case Reservation():
+                self.drains.reserve(item.name, item.spec)
             case LocalQueue():
                 key = item.metadata.namespace, item.name
                 self.local_queues[key] = item.spec
@@ -464,6 +475,8 @@ class Registry:
                 self.objects_changed = True
             case Drain.kind:
                 self.drains.put(event.name, None)
+            case Reservation.kind:
+                self.drains.reserve(event.name, None)
             case LocalQueue.kind:
                 self.local_queues.pop((event.namespace, event.name), None)
                 self._local_queues_changed.add((event.namespace, event.name))

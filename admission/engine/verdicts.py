@@ -104,10 +104,8 @@ def _verdict_of(registry: Registry, item: Item, ignore_undeclared: bool) -> Verd
         verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
     if verdict != UNTRIED:
         return verdict
-    if registry.drains and queue.topologies is not None:
-        nodes, reason = registry.drains.nodes(item.workload)
-        if nodes:
-            return Verdict(DRAINED, sentences.waits_for_nodes(nodes, reason))
+    if queue.topologies is not None and (obstacle := registry.drains.obstacle(item.workload)) is not None:
+        return Verdict(*obstacle)
     overdue = queue.pending.overdue
     if overdue is not None and overdue.rank < item.rank:
         return Verdict(WAITING_FOR_QUOTA, sentences.BEHIND_OVERDUE)

@@ -37,8 +37,9 @@ WAITING: Final = (
     Reason("BudgetExhausted", "A Budget has too few hours left for it in the period, or reserves hours until the time "
            "limit, and it has none; the message has the numbers", "Waiting for the next period; a shorter time limit; "
            "`sluice budget grant` by an admin", own=True),
-    Reason("ReservedForOthers", "A Reservation keeps the quota for other workloads, now or from a time at which it may "
-           "still run; the message names it", "Waiting; a time limit that ends before its start", own=True),
+    Reason("ReservedForOthers", "A Reservation keeps the quota, or nodes, for other workloads, now or from a time at "
+           "which it may still run; the message names it",
+           "Waiting; a time limit that ends before its start", own=True),
     Reason("ExceedsMaxQuota", "It requests more than its ClusterQueue can ever use",
            "Requesting less; raising the limit that the message names"),
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "

@@ -42,6 +42,24 @@ class ReservationHolders(Model):
         )
 
 
+class ReservedTopology(Model):
+    """Domains of a topology, such as racks, of which no other workload gets a node."""
+
+    level: QualifiedName
+    """The label of nodes that names a level of the flavor's Topology, such as `cloud.example.com/rack`."""
+    count: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    """How many domains of this level."""
+    domains: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=64)] = ()
+    """Which: the values of the levels from the top, with `/` between them, such as `block-1/rack-7`. Not given: Sluice
+    chooses those with least in the way, and writes them here."""
+
+    @model_validator(mode="after")
+    def _names_as_many_as_it_counts(self) -> Self:
+        if self.domains and len(set(self.domains)) != self.count:
+            raise FieldFaultsError([("domains", f"has {len(set(self.domains))}, and count is {self.count}")])
+        return self
+
+
 class ReservationSpec(Model):
     """Quota of a ClusterQueue that others do not use from a time to a time."""
 
@@ -49,6 +67,8 @@ class ReservationSpec(Model):
     """The ClusterQueue whose workloads use it. What it may borrow can be reserved, too."""
     quotas: Annotated[tuple[ReservedQuota, ...], Field(min_length=1, max_length=64)]
     """What is kept."""
+    topology: ReservedTopology | None = None
+    """Where, if the flavor has a Topology: whole domains of it; not given: anywhere."""
     holders: ReservationHolders = ReservationHolders()
     """The workloads of the ClusterQueue for which it is kept; not given: all of them."""
     start: LocalTime

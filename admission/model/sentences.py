@@ -444,6 +444,46 @@ def reserved(
     return f"Reservation {name} keeps {listed(kept, limit=_NAMED)} {place} from {start} to {end} ({window[2]})."
 
 
+def reserved_domains(name: str, level: str, domains: Sequence[str], window: tuple[str, str, str]) -> str:
+    """A Reservation keeps domains of a topology for others; `window`: start, end and time zone."""
+    start, end = (each.replace("T", " ") for each in window[:2])
+    places = listed([f"{level} {each}" for each in domains], limit=_NAMED)
+    return f"Reservation {name} keeps the nodes of {places} from {start} to {end} ({window[2]})."
+
+
+def in_the_way(kept: str, names: Sequence[str], *, evicted: bool) -> str:
+    """Workloads have pods in reserved domains, and may still run at the start; `kept`: what is kept."""
+    then = "They are evicted then" if evicted else "They run on, and their nodes are not free until they end"
+    count = "1 workload has" if len(names) == 1 else f"{len(names)} workloads have"
+    return f"{kept} {count} pods there and may not have ended then: {listed(names, limit=_NAMED)}. {then}."
+
+
+def runs_while_reserved(kept: str, *, evicted: bool) -> str:
+    """It runs in reserved domains, and may still run at the start; `kept`: what is kept."""
+    return f"It runs there. {kept} It {'is evicted then' if evicted else 'may run until it ends'}."
+
+
+def no_such_domains(name: str, level: str, domains: Sequence[str]) -> str:
+    """A Reservation names domains that have no node."""
+    return f"Reservation {name} keeps no nodes: there is no {level} {' or '.join(domains)} with a node of its flavors."
+
+
+def no_level_to_reserve(name: str, level: str, flavors: Sequence[str]) -> str:
+    """A Reservation is of a level that no topology of its flavors has."""
+    return (
+        f"Reservation {name} keeps no nodes: of {listed(flavors)} no flavor has a Topology with the level {level}, and "
+        "with kubernetes.io/hostname as its last one."
+    )
+
+
+def too_few_domains(name: str, level: str, count: int, found: int) -> str:
+    """A Reservation wants more domains than there are."""
+    return (
+        f"Reservation {name} keeps no nodes yet: it needs {count} of {level}, each with room for its part of what is "
+        f"reserved and in no other Reservation of that time; there are {found}."
+    )
+
+
 def runs_into_reservation(max_seconds: int | None) -> str:
     """Why a Reservation that has not begun concerns a workload, after `reserved`; it begins with a space."""
     if max_seconds is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from api_and_cluster import serving_with_cluster
-from queue_objects import cluster_queue, flavor, local_queue, reservation
+from queue_objects import cluster_queue, flavor, local_queue, reservation, topology
 from user_permissions import allow
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
+
+LATER = {"start": "2031-12-01T08:00", "end": "2031-12-01T18:00"}
 
 
 async def test_author_needs_the_right_to_reserve_in_the_cluster_queue(store, tmp_path, clock):
@@ -51,10 +53,23 @@ async def test_reservation_is_written_with_warnings_and_a_status(api):
         "ClusterQueue one can use at most 4 cpu of default; not all of 2 can be kept beside good",
         "no LocalQueue none leads to ClusterQueue one",
     ]
+    rack = await api.post("reservations", reservation("rack", "one", 1, topology={"level": "rack"}, **LATER))
+    assert "of default no flavor has a Topology with the level rack" in ", ".join(warnings(rack))
+    await api.post("topologies", topology("t", "rack", "kubernetes.io/hostname"))
+    await api.put(
+        "resourceflavors/default", flavor("default") | {"spec": {"nodeLabels": {"a": "b"}, "topologyName": "t"}}
+    )
+    given = reservation("rack", "one", 1, topology={"level": "rack", "domains": ["r1"]}, **LATER)
+    assert warnings(await api.put("reservations/rack", given)) == []
+    kept = await api.put("reservations/rack", reservation("rack", "one", 2, topology={"level": "rack"}, **LATER))
+    assert kept.body["spec"]["topology"]["domains"] == ["r1"], "it was chosen before, and the times are the same"
+    times = {"start": "2031-12-01T08:00", "end": "2031-12-01T19:00"}
+    anew = await api.put("reservations/rack", reservation("rack", "one", 2, topology={"level": "rack"}, **times))
+    assert not anew.body["spec"]["topology"].get("domains")
     elsewhere = await api.post("reservations", reservation("elsewhere", "none", 2))
     assert warnings(elsewhere) == ["there is no ClusterQueue none; nothing is kept until it is created"]
     listed = await api.get("reservations", params={"fieldSelector": "spec.clusterQueue=one"})
-    assert [each["metadata"]["name"] for each in listed.body["items"]] == ["good", "more"]
+    assert [each["metadata"]["name"] for each in listed.body["items"]] == ["good", "more", "rack"]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +83,10 @@ async def test_reservation_is_written_with_warnings_and_a_status(api):
         ({"quotas": [{"flavor": "default", "resource": "cpu", "amount": -1}]}, "spec.quotas[0].amount: "),
         ({"releaseUnusedAfterSeconds": 1}, "spec.releaseUnusedAfterSeconds: "),
         ({"atStart": "Kill"}, "spec.atStart: "),
+        (
+            {"topology": {"level": "rack", "count": 2, "domains": ["r1"]}},
+            "spec.topology.domains: has 1, and count is 2",
+        ),
     ],
 )
 async def test_faults_have_their_path(api, spec, fault):

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 from postgresql_databases import on_both_databases
+from topology_examples import HOSTNAME, bound, placed_job, queues_by, racks, racks_of
 
 from admission.controller.state.policy import ControllerPolicy
 from admission.engine import Policy as EnginePolicy
-from admission.engine import Reservations
+from admission.engine import Reservations, TopologyRules
 
 POLICY = ControllerPolicy(engine=EnginePolicy(policies=(Reservations(),)))
+PLACING = ControllerPolicy(engine=EnginePolicy(policies=(Reservations(),), topology=TopologyRules()))
 LIMIT = "sluice.dev/max-exec-time-seconds"
 
 
@@ -101,3 +103,42 @@ async def test_unused_reservation_is_given_back_and_stays_so(world):
     assert (await world.store.queues.get("Reservation", "bench")).spec.released_at
     (*_, last) = await world.store.queues.versions("Reservation", "bench")
     assert (last.author, last.reason) == ("sluice", "nobody has used it for 600 s")
+
+
+async def test_rack_is_chosen_once_kept_free_and_given_to_its_holder(world):
+    await racks(world, 1, "a1", "a2")
+    manifest = reservation(
+        world, start=1000, end=5000, cpu=4, topology={"level": "rack"},
+        quotas=[{"flavor": "gpu", "resource": "cpu", "amount": 4}],
+    )  # fmt: skip
+    await world.apply(*queues_by("rack", HOSTNAME), local_queue("own"))
+    await world.start(PLACING)
+    await world.submit(placed_job("endless", 2))
+    (rack,) = racks_of(await bound(world, "endless", 2))
+    await world.apply(manifest)
+
+    async def chosen():
+        return (await world.store.queues.get("Reservation", "bench")).spec.topology.domains
+
+    free = "a1" if rack == "a2" else "a2"
+    assert await world.eventually(chosen) == (free,)
+    await world.submit(placed_job("long", 4))
+    record = await world.record("long", "pending", reason="ReservedForOthers")
+    assert record.message.startswith(f"Reservation bench keeps the nodes of rack {free} from ")
+    await world.end()
+    await world.start(PLACING)
+    await world.apply(manifest)  # as from a repository
+    assert await chosen() == (free,)
+    await world.submit(placed_job("holder", 4) | {"metadata": job("holder", queue="own")["metadata"]})
+    assert racks_of(await bound(world, "holder", 4)) == {free}
+
+    manifest["spec"] |= {"atStart": "Preempt", "topology": {"level": "rack", "domains": [rack]}}
+    await world.apply(manifest)
+
+    async def said():
+        notes = [each["message"] for each in world.user.list("events", "default")]
+        return [note for note in notes if "team-a/endless. They are evicted then." in note]
+
+    await world.eventually(said)
+    world.clock.advance(1001)
+    await world.record("endless", "pending", reason="ReservedForOthers")

@@ -31,6 +31,7 @@ from admission.api.kinds.queue_status import (
     silences,
 )
 from admission.apimachinery.tables import Column
+from admission.model import sentences
 from admission.model.names import is_label_value, listed
 from admission.model.quantity import format_amount, parse_quantity
 from admission.model.queues import (
@@ -50,6 +51,7 @@ from admission.model.queues import (
     UserLimit,
     WorkloadPriorityClass,
 )
+from admission.model.topology import HOSTNAME
 from admission.store.notifications import SubscriptionState
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from admission.apimachinery.tables import Cell
     from admission.model.budgets import BudgetGrant
     from admission.model.queues import QueueObject
+    from admission.model.reservations import ReservationSpec
     from admission.store.records import QueueStatus
     from admission.store.store import Store
 
@@ -149,6 +152,13 @@ def _quotas(document: Document, now: float) -> object:
     return ",".join(f"{each['flavor']}/{each['resource']}={each['amount']}" for each in quotas)
 
 
+def _where(document: Document, now: float) -> object:
+    del now
+    if (topology := document["spec"].get("topology")) is None:
+        return ""
+    return ",".join(topology.get("domains", ())) or f"{topology.get('count', 1)} of {topology['level']}"
+
+
 async def _reservation_inputs(store: Store, reservations: Sequence[Reservation]) -> list[float]:
     now = store.now()
     return [now for _ in reservations]
@@ -186,6 +196,9 @@ async def _reservation_warnings(store: Store, written: Reservation, context: War
         with_others = f" beside {listed(sorted(beside), limit=3)}" if beside else ""
         can_use = f"ClusterQueue {spec.cluster_queue} can use at most {format_amount(resource, most)} {resource}"
         texts.append(f"{can_use} of {flavor}; not all of {format_amount(resource, amount)} can be kept{with_others}")
+    if spec.topology is not None and not await _has_level(store, spec):
+        flavors = sorted({flavor for flavor, _ in spec.amounts})
+        texts.append(sentences.no_level_to_reserve(written.name, spec.topology.level, flavors))
     local_queues = [each for each in await store.queues.list(LocalQueue.kind) if isinstance(each, LocalQueue)]
     names = {each.name for each in local_queues if each.spec.cluster_queue == spec.cluster_queue}
     texts += [
@@ -198,11 +211,23 @@ async def _reservation_warnings(store: Store, written: Reservation, context: War
     return texts
 
 
+async def _has_level(store: Store, spec: ReservationSpec) -> bool:
+    """Whether the Topology of a flavor has the level that is reserved, and hostnames."""
+    assert spec.topology is not None
+    reserved = {flavor for flavor, _ in spec.amounts}
+    flavors = [each for each in await store.queues.list(ResourceFlavor.kind) if isinstance(each, ResourceFlavor)]
+    names = {each.spec.topology_name for each in flavors if each.name in reserved}
+    topologies = [each for each in await store.queues.list(Topology.kind) if isinstance(each, Topology)]
+    levels = [each.spec.labels for each in topologies if each.name in names]
+    return any(spec.topology.level in each and each[-1] == HOSTNAME for each in levels)
+
+
 RESERVATION: Final = ObjectKind(
     Reservation,
     columns=(
         Column("ClusterQueue", at("spec", "clusterQueue"), "ClusterQueue whose workloads use it"),
         Column("Quota", _quotas, "What is kept"),
+        Column("Where", _where, "Domains of a topology whose nodes are kept, such as racks"),
         Column("Start", at("status", "start"), "When it begins"),
         Column("End", at("status", "end"), "When it ends"),
         Column("State", at("status", "phase"), "Pending, Active, Ended, or Released: ended early, as it was not used"),

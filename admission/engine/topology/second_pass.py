@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from admission.engine.topology.state import Topologies
     from admission.engine.topology.trial import Trial
     from admission.engine.victims import Target
-    from admission.model.workload import PodSet
+    from admission.model.workload import PodSet, Workload
 
 _LONGEST_DELAY = 30.0
 """Most seconds between two attempts."""
@@ -70,6 +70,7 @@ class SecondPass:
     """The second pass of one cycle. `fail_fast`: evict a workload if no other node can take the place of a failed one.
 
     `search`: returns the preemption targets for a placement that was delayed. `victims`: those of the cycle, by uid.
+    `away`: returns pod sets of a workload with the nodes excluded that it must not use.
     On return of `decide` the new places are charged; `end` undoes that, for the caller to count them for good.
     """
 
@@ -82,8 +83,10 @@ class SecondPass:
         fail_fast: bool,
         search: Callable[[Due, Assignment, Trial], list[Target]],
         victims: dict[str, Held],
+        away: Callable[[Workload, tuple[PodSet, ...]], tuple[PodSet, ...]],
     ) -> None:
         self._topologies = topologies
+        self._away = away
         self._now = now
         self._fail_fast = fail_fast
         self._search = search
@@ -158,7 +161,7 @@ class SecondPass:
             )
             for pod_set in pod_sets
         ]
-        placer = Placer(self._topologies, due.held.queue, due.written())
+        placer = Placer(self._topologies, due.held.queue, self._away(due.held.workload, due.written()))
         assignment = Assignment(results, mode=Mode.FIT)
         found = placer.search(assignment, empty=False)
         if isinstance(found, tuple):
@@ -181,7 +184,8 @@ class SecondPass:
             tree = self._topologies.trees.get(flavor)
             if tree is None:
                 return f'Flavor "{flavor}" information missing in TAS cache'
-            written = next(each for each in due.shape.written if each.name == pod_set.name)
+            pod_sets = self._away(due.held.workload, due.shape.written)
+            written = next(each for each in pod_sets if each.name == pod_set.name)
             rules = pod_rules(written, due.held.queue.flavors[flavor])
             question = Question(pod_set.count, requests, written.topology, rules)
             placed = replace_node(tree, question, present, due.nodes[0], self._topologies.rules)

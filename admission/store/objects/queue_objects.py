@@ -308,7 +308,7 @@ class Queues(Versions):
             obj = change(None if old is None else object_of(old))
             now = self._clock()
             before = None if old is None else object_of(old)
-            obj = _with_release_kept(quotas_at(quotas_kept(obj, before), now), before)
+            obj = _with_choices_kept(quotas_at(quotas_kept(obj, before), now), before)
             check_parents(connection, obj)
             if old is None:
                 row = _with_stop_reason(_row(obj), None, author)
@@ -474,15 +474,21 @@ def _add_version(
     audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
 
 
-def _with_release_kept(obj: QueueObject, old: QueueObject | None) -> QueueObject:
-    """Return a Reservation with its early end, which lasts until start or end are changed."""
-    if not isinstance(obj, Reservation):
+def _with_choices_kept(obj: QueueObject, old: QueueObject | None) -> QueueObject:
+    """Return a Reservation with what Sluice has written to it: its domains and early end, until its times are changed.
+
+    Domains also until it is about others.
+    """
+    if not isinstance(obj, Reservation) or not isinstance(old, Reservation):
         return obj
-    if not isinstance(old, Reservation):
-        return obj
-    is_same = (old.spec.begins, old.spec.ends) == (obj.spec.begins, obj.spec.ends)
-    released_at = (obj.spec.released_at or old.spec.released_at) if is_same else ""
-    return obj.model_copy(update={"spec": obj.spec.model_copy(update={"released_at": released_at})})
+    spec, before = obj.spec, old.spec
+    if (before.begins, before.ends) != (spec.begins, spec.ends):
+        return obj.model_copy(update={"spec": spec.model_copy(update={"released_at": ""})})
+    update: dict[str, object] = {"released_at": spec.released_at or before.released_at}
+    wanted, had = spec.topology, before.topology
+    if wanted is not None and had is not None and wanted == had.model_copy(update={"domains": ()}):
+        update["topology"] = had
+    return obj.model_copy(update={"spec": spec.model_copy(update=update)})
 
 
 def _with_stop_reason(row: Document, old: Document | None, author: Author) -> Document:

@@ -40,7 +40,7 @@ function Reservations({ queue }) {
       <thead><tr><th scope="col">Reservation</th><th scope="col">Keeps</th><th scope="col">For</th><th scope="col">From</th><th scope="col">To</th></tr></thead>
       <tbody>${items.map(({ metadata, spec, status }) => html`<tr key=${metadata.uid}>
         <th scope="row"><b><bdi>${metadata.name}</bdi></b> <${Badge} tone=${TONES[status.phase]}>${status.phase.toLowerCase()}<//></th>
-        <td>${spec.quotas.map((each, index) => html`${index > 0 && ", "}${shown(each.resource, amount(each.amount))} ${resourceName(each.resource)} <span class="small soft"><bdi>${each.flavor}</bdi></span>`)}</td>
+        <td>${spec.quotas.map((each, index) => html`${index > 0 && ", "}${shown(each.resource, amount(each.amount))} ${resourceName(each.resource)} <span class="small soft"><bdi>${each.flavor}</bdi></span>`)}${spec.topology && html`<br /><span class="small soft"><bdi>${spec.topology.domains?.join(", ") || `${spec.topology.count || 1} of ${spec.topology.level}`}</bdi></span>`}</td>
         <td>${holdersOf(spec.holders)}</td><td><${Time} at=${status.start} /></td><td><${Time} at=${status.end} /></td></tr>`)}</tbody></table></div>`
       : html`<${Empty} title="No Reservations">A Reservation keeps quota of this queue for some of its workloads for a time: <code>sluice reserve</code>.<//>`}`;
 }
