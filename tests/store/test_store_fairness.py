@@ -159,6 +159,26 @@ async def test_quota_counts_as_it_was_and_lowered_quota_was_lent_by_nobody(store
     assert {loan: each / HOUR for loan, each in found.loans.items()} == {LoanKey("", "", "alone", "h100", GPU): 8}
 
 
+async def test_others_lend_what_their_limits_permit_and_weights_are_those_of_the_objects(store: Store, clock: Clock):
+    clock.now = NOW
+    epoch = await store.lead("test")
+    for name, gpus, limits in (("ml", 2, {}), ("kept", 4, {"lendingLimit": 1}), ("free", 3, {}), ("gone", 8, {})):
+        await create(store, "ClusterQueue", name, cohortName="all", resourceGroups=quota(gpus, **limits))
+    for name, gpus, weight in (("heavy", 0, 3), ("light", 0, 1), ("idle", 8, 1)):
+        weights = {"fairSharing": {"weight": str(weight)}}
+        await create(store, "ClusterQueue", name, cohortName="other", resourceGroups=quota(gpus), **weights)
+        await create(store, "LocalQueue", name, namespace="a", clusterQueue=name)
+        if not gpus:
+            await runs(store, epoch, name, name, 100, created=0, reason="WaitingForQuota")
+    await store.queues.delete("ClusterQueue", "gone", author=Author("ada"))
+    await runs(store, epoch, "big", "ml", 4, (1, 1.5), created=1, left=1.5)
+    clock.now = NOW + 2 * HOUR
+    found = await store.fairness(start=NOW, end=NOW + 2 * HOUR)
+    # On the average of the hour, ml uses 1 of its own, and borrows 1, but not of itself; kept lends 1 of 4 at most.
+    assert {loan.lender: each / HOUR for loan, each in found.loans.items()} == {"kept": 0.25, "free": 0.75}
+    assert [found.shares[name, GPU].entitled / HOUR for name in ("heavy", "light")] == [2 * 6, 2 * 2]
+
+
 async def test_parts_of_a_time_add_up_to_the_whole(store: Store, clock: Clock):
     clock.now = NOW
     epoch = await store.lead("test")
