@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from admission.engine import (
@@ -24,6 +24,7 @@ from admission.engine import (
     WorkloadAdmitted,
 )
 from admission.model.errors import InvalidObject
+from admission.model.workload import Admission, PodSetAssignment
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def test_only_what_a_new_budget_charges_is_read_from_the_ledger():
         ((), {"all", "department", "ann", "bob"}),
         ([budget("all", 90), budget("ann", 60, parent="department", scope={"users": ["ann"]})], set()),
         ([budget("new", 10, scope={"users": ["ann"]})], {"new"}),
-        ([budget("eve", 10, parent="department", scope={"users": ["eve"]})], {"department", "ann", "bob", "eve"}),
+        ([budget("eve", 10, parent="department", scope={"users": ["eve"]})], {"department", "eve"}),
+        ([budget("eve", 10, parent="department", scope={"users": ["eva"]})], {"department", "ann", "bob", "eve"}),
     ):
         world.tell(*written)
         world.engine.refresh(world.now)
@@ -197,6 +199,78 @@ def test_only_what_a_new_budget_charges_is_read_from_the_ledger():
     assert {name: hours(world, name)[0] for name in sums(world)} == {
         "all": 1, "department": 1, "ann": 1, "bob": 0, "new": 1, "eve": 0
     }  # fmt: skip
+
+
+SCOPES = [{list_: [item]} for list_, items in (("users", "xy"), ("groups", "gh"), ("cohorts", "c")) for item in items]
+SCOPES += [{"clusterQueues": ["a"]}, {"users": ["x"], "clusterQueues": ["b"]}, None]
+EDITS = st.one_of(
+    # A Budget of this number with this scope, a part of the one with that number, which is a lower one or none.
+    st.tuples(st.just("write"), st.integers(0, 5), st.sampled_from(SCOPES), st.integers(-1, 4)),
+    st.tuples(st.just("delete"), st.integers(0, 5)),
+    st.tuples(st.just("run"), st.sampled_from("xyz"), st.sampled_from(["", "g", "gh"]), st.sampled_from("ab")),
+    st.tuples(st.just("end")),
+    st.tuples(st.just("move"), st.sampled_from("ab"), st.sampled_from(["", "c"])),
+)
+
+
+def row_of(uid: str, user: str, groups: str, queue: str, cpu: int, begins: float, ends: float | None) -> PastAdmission:
+    whose = (*groups,)
+    return PastAdmission(uid, user, "ns", queue, queue, "default", "cpu", cpu * 1000, begins, ends, False, whose)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(EDITS, st.booleans()), max_size=14))
+@example([(("run", "z", "g", "a"), True), (("write", 2, {"groups": ["g"]}, 0), False), (("end",), False)])
+def test_what_parts_add_to_a_budget_is_what_the_ledger_says_of_all_of_them(edits):
+    """Each time only what `lacking` says is read; not after each edit, as the database may not answer."""
+    now = at("2026-11-02")
+    world = new_world(now=now)
+    objects = {"b0": budget("b0", 100, scope=None, action="Warn")}
+    objects["b1"] = budget("b1", 100, scope={"users": ["x"]}, action="Warn", parent="b0")
+    world.tell(*objects.values())
+    people = product("xyz", ["", "g", "gh"], "ab")
+    ledger = [row_of("past", *each, number + 1, now - HOUR, now) for number, each in enumerate(people)]
+    running: dict[str, PastAdmission] = {}
+    cohorts = {"a": "", "b": ""}
+
+    def read(names: set[str]) -> World:
+        reader = new_world(now=world.now)
+        reader.tell(*(cluster_queue(name, {"default": 100}, cohort=cohort) for name, cohort in cohorts.items()))
+        reader.tell(*(obj for name, obj in objects.items() if name in names))
+        reader.engine.seed([*ledger, *running.values()], now=world.now)
+        return reader
+
+    for number, ((edit, *what), is_read) in enumerate([(("end",), True), *edits, (("end",), True)]):
+        world.now += 60
+        if edit == "write" and what[2] < what[0]:
+            parent = {"parent": f"b{what[2]}"} if what[2] >= 0 else {}
+            objects[f"b{what[0]}"] = budget(f"b{what[0]}", 100, scope=what[1], action="Warn", **parent)
+            world.tell(objects[f"b{what[0]}"])
+        elif edit == "delete" and objects.pop(f"b{what[0]}", None) is not None:
+            world.engine.observe(QueueObjectDeleted("Budget", "", f"b{what[0]}"), now=world.now)
+        elif edit == "run":
+            user, groups, queue = what
+            world.submit(workload(f"w{number}", queue, 2, user=user, groups=tuple(groups)))
+            assert admitted(world) == [f"w{number}"]
+            running[f"w{number}"] = row_of(f"w{number}", user, groups, queue, 2, world.now, None)
+        elif edit == "end" and running:
+            uid, row = running.popitem()
+            world.gone(uid)
+            ledger.append(row._replace(to_at=world.now))
+        elif edit == "move":
+            cohorts[what[0]] = what[1]
+            world.tell(cluster_queue(what[0], {"default": 100}, cohort=what[1]))
+        world.engine.refresh(world.now)
+        if is_read and world.engine.lacks_history:
+            for event in read({name for kind, name in world.engine.lacking if kind == "Budget"}).engine.policy_events():
+                world.engine.observe(event, now=world.now)
+            assert not world.engine.lacks_history
+    known = read(set(objects))
+    for uid, row in running.items():
+        held = Admission(row.cluster_queue, (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 1),))
+        job = workload(uid, row.cluster_queue, 2, user=row.user, groups=row.groups)
+        known.engine.observe(WorkloadAdmitted(job, held, at=row.from_at), now=world.now)
+    assert sums(world) == sums(known)
 
 
 def test_budget_of_a_flavor_counts_that_flavor_only():

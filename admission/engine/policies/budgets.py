@@ -13,7 +13,7 @@ from bisect import insort
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -74,6 +74,28 @@ class BudgetsSpent(PolicyEvent):
     """The last run times of each user in each LocalQueue, if a Budget learns from them."""
     used_up_since: Mapping[str, int] = field(default_factory=dict)
     """By Budget with `PreemptAfter` or `LowerPriority`: since when its hours are used up."""
+    parts: Mapping[str, _PartsSpent] = field(default_factory=dict)
+    """By Budget with parts: what those of its parts have spent that the engine knows."""
+
+
+class _PartsSpent(NamedTuple):
+    """What some parts of a Budget have spent, by those whose workloads they charge."""
+
+    own: str
+    """What the history of the Budget depends on, without scopes."""
+    scopes: Mapping[str, int]
+    """The parts, with the hashes of their scopes."""
+    spent: Mapping[_Whose, Sequence[Mapping[int, int]]]
+    """Of each resource of the Budget the amount times microseconds by slot."""
+
+
+class _Whose(NamedTuple):
+    """Whose workloads are charged: all of them to the same Budgets."""
+
+    cluster_queue: str
+    namespace: str
+    user: str
+    groups: tuple[str, ...]
 
 
 class _Runner(NamedTuple):
@@ -222,14 +244,14 @@ class _Line:
         self.offset += amount * at
         self.close(amount, since, at)
 
-    def close(self, amount: int, since: int, at: int) -> None:
-        """Add what was held from an instant to another to what is closed."""
-        account = self.account
+    def close(self, amount: int, since: int, at: int, closed: defaultdict[int, int] | None = None) -> None:
+        """Add what was held from an instant to another to what is `closed`: here, unless another place is given."""
+        account, closed = self.account, self.closed if closed is None else closed
         if since >= account.counts_from:
-            self.closed[account.slot] += amount * (at - since)
+            closed[account.slot] += amount * (at - since)
             return
         for slot, within in account.overlaps(max(since, account.oldest), at):
-            self.closed[slot] += amount * within
+            closed[slot] += amount * within
 
     # What is reserved.
 
@@ -254,23 +276,30 @@ class _Account:
     """The account of one Budget. Times are in microseconds."""
 
     __slots__ = (
-        "_limits", "begins", "counts_from", "created", "days", "ends", "facts", "first", "grace", "history",
-        "is_seeded", "lines", "name", "oldest", "parent", "reserves", "slot", "spec",
+        "_limits", "begins", "counts_from", "created", "days", "digest", "ends", "facts", "first", "grace",
+        "is_seeded", "joined", "lines", "name", "oldest", "own", "parent", "reserves", "slot", "spec",
     )  # fmt: skip
 
     def __init__(
-        self, name: str, spec: BudgetSpec, facts: _Facts, history: str, created: int, books: Mapping[str, _Prices]
+        self, name: str, spec: BudgetSpec, facts: _Facts, digest: int, created: int, books: Mapping[str, _Prices]
     ) -> None:
-        """`created`: when the Budget was; 0: it is not known. `books`: PriceBooks by name."""
+        """`digest`: of the scopes that it charges. `created`: when the Budget was; 0: it is not known. `books`:
+        PriceBooks by name."""
         self.name = name
         self.spec = spec
         self.facts = facts
         self.parent = spec.parent
-        self.history = history
-        """What `closed` depends on: scopes, period, and resources."""
+        self.own = facts.own
+        """What `closed` depends on: period, resources, prices, and the scopes with this `digest`."""
+        for book in spec.price_books:
+            self.own += f" {book}={prices.digest if (prices := books.get(book)) is not None else None}"
+        self.digest = digest
         self.created = created
         self.is_seeded = False
         """Whether the lines have closed all of the ledger's past."""
+        self.joined: Mapping[str, int] = {}
+        """Parts of which alone it lacks the past, with the hashes of their scopes; empty, and not `is_seeded`: it lacks
+        all."""
         self.reserves = spec.enforcement == "Reserve"
         self.grace = _MICROSECONDS * (_GRACE if spec.grace_seconds is None else spec.grace_seconds)
         """For how long workloads run on when the hours are used up."""
@@ -309,15 +338,33 @@ class _Account:
 
     # --- accounts
 
-    def follow(self, before: _Account) -> None:
-        """Take over what another account of the same history knows."""
-        self.is_seeded = before.is_seeded
+    @property
+    def history(self) -> str:
+        """What `closed` depends on."""
+        return f"{self.own} {self.digest:x}"
+
+    def follow(self, before: _Account, joined: Mapping[str, int]) -> None:
+        """Take over what the account of before knows, if it charged the same, or all but parts that have `joined`."""
+        if before.own != self.own:
+            return
+        if before.digest == self.digest:
+            self.is_seeded, self.joined = before.is_seeded, before.joined
+        elif before.digest + sum(joined.values()) == self.digest and (before.is_seeded or before.joined):
+            self.joined = {**before.joined, **joined}
+        else:
+            return
         for line, known in zip(self.lines, before.lines, strict=True):
             line.closed = known.closed
 
+    def add(self, closed: Iterable[Mapping[int, int]]) -> None:
+        """Add what another engine has read from the ledger."""
+        for line, more in zip(self.lines, closed, strict=True):
+            for slot, amount in more.items():
+                line.closed[slot] += amount
+
     def learn(self, closed: Iterable[Mapping[int, int]]) -> None:
         """Take over what another engine has read from the ledger."""
-        self.is_seeded = True
+        self.is_seeded, self.joined = True, {}
         for line, known in zip(self.lines, closed, strict=True):
             line.closed = defaultdict(int, known)
 
@@ -546,6 +593,10 @@ class BudgetAccounts(AdmissionPolicy):
         """(kind, name) of ClusterQueues and Cohorts to their Cohort, if they have one."""
         self._of_cohorts: set[str] = set()
         """The Budgets with Cohorts in their scope."""
+        self._learning: set[str] = set()
+        """Those that learn run times."""
+        self._of_action: defaultdict[str, set[str]] = defaultdict(set)
+        """Those with each `action`."""
         self._runs: defaultdict[_Runner, deque[int]] = defaultdict(lambda: deque(maxlen=_LEARNED_FROM[-1]))
         """The last run times in microseconds, while `_learns`."""
         self._learns = False
@@ -559,18 +610,28 @@ class BudgetAccounts(AdmissionPolicy):
         """The accounts that lack some of the ledger's past."""
         self._begins, self._ends = 0, 0
         """While now is between them, in microseconds, all accounts are in their present slots."""
-        self._groups: dict[tuple[str, str, str, tuple[str, ...]], _Group] = {}
-        """Cache, by ClusterQueue, namespace, user and groups."""
+        self._groups: dict[_Whose, _Group] = {}
+        """Cache."""
         self._queues: dict[str, frozenset[str]] = {}
         """By Budget with Cohorts in its scope: the ClusterQueues in these."""
         self._scopes: defaultdict[str, defaultdict[str, list[_Account]]] = defaultdict(lambda: defaultdict(list))
         """Accounts by a list of their scope and an item of it, both empty without lists: only these may match."""
         self._parts: dict[str, set[str]] = {}
         """By Budget that is the parent of others: these."""
+        self._entered: dict[str, tuple[int, str]] = {}
+        """By Budget: the hash of its scope, and its parent, as they are contained in `_digests`."""
+        self._digests: defaultdict[str, int] = defaultdict(int)
+        """By Budget: the sum of the hashes of its scope and of those of its parts, so that a new part costs little."""
+        self._joined: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        """By Budget: parts that are new since its account was made, with the hashes of their scopes."""
+        self._read: defaultdict[str, dict[_Whose, list[defaultdict[int, int]]]] = defaultdict(dict)
+        """By Budget with parts: what was read from the ledger of it, by whose workloads were charged."""
         self._charges: dict[str, _Charge] = {}
         """By uid."""
         self._told: dict[str, tuple[str, Sequence[Mapping[int, int]]]] = {}
         """What other engines have said that Budgets have spent, of those without an account that knows it."""
+        self._told_of_parts: dict[str, _PartsSpent] = {}
+        """What they have said of new parts."""
         self._since: dict[str, int] = {}
         """By uid of workloads that will be charged: since when the ledger has the amounts that they hold."""
         self._extensions: list[tuple[int, int, _Charge, _Account]] = []
@@ -623,6 +684,7 @@ class BudgetAccounts(AdmissionPolicy):
             self._told |= {
                 name: told for name, told in event.spent.items() if name in self._unseeded or name not in self._accounts
             }
+            self._told_of_parts |= {name: told for name, told in event.parts.items() if name in self._unseeded}
             self._outdated |= self._told.keys() & self._unseeded
             self._since.update(event.since)
             self._used_up_since = {**event.used_up_since, **self._used_up_since}
@@ -647,20 +709,50 @@ class BudgetAccounts(AdmissionPolicy):
         if (before := self._specs.get(name)) is not None:
             self._parts.get(before.parent, set()).discard(name)
             self._of_cohorts.discard(name)
+            self._learning.discard(name)
+            self._of_action[before.action].discard(name)
         if spec is None:
             del self._specs[name], self._facts[name]
             self._told.pop(name, None)
+            self._enter_scope(name, 0, "")
             return
         self._specs[name], facts = spec, _Facts.of(spec)
         self._facts[name] = facts
         if spec.parent:
             self._parts.setdefault(spec.parent, set()).add(name)
+        if spec.learn_run_times:
+            self._learning.add(name)
+        self._of_action[spec.action].add(name)
         if spec.scope is not None and spec.scope.cohorts:
             self._of_cohorts.add(name)
         self._outdate(name)
+        if name not in self._of_cohorts:  # of these it also depends on the ClusterQueues
+            self._enter_scope(name, _hash(facts.scope), spec.parent)
         now, days = self._now(), spec.period.days + spec.carry_over
         first = spec.period.bounds(spec.period.slot(now) - days + 1)[0]
         self.history = max(self.history, (now - first) / _MICROSECONDS, 1.0)
+
+    def _enter_scope(self, name: str, scope: int, parent: str) -> None:
+        """Enter the hash of the scope of a Budget, and its parent, into the digests of all that it is a part of."""
+        before, parent_before = self._entered.get(name, (0, ""))
+        if (scope, parent) == (before, parent_before):
+            return
+        for _ in self._above(parent_before, -self._digests[name]):
+            pass
+        self._digests[name] += scope - before
+        self._entered[name] = scope, parent
+        joined = {part: self._entered[part][0] for part in self._with_parts(name) if part in self._entered}
+        for above in self._above(parent, self._digests[name]):
+            self._joined[above] |= joined
+
+    def _above(self, name: str, more: int) -> Iterator[str]:
+        """Add to the digests of a Budget and of those that it is a part of; yield them."""
+        seen = set()
+        while name and name not in seen:
+            seen.add(name)
+            self._digests[name] += more
+            yield name
+            name = self._entered[name][1] if name in self._entered else ""
 
     def _outdate(self, name: str) -> None:
         """Note that a Budget has changed, and with it those of which it is a part: they charge what it charges."""
@@ -706,7 +798,9 @@ class BudgetAccounts(AdmissionPolicy):
         if not self._unseeded:
             return ()
         found: set[tuple[str, str]] = set()
-        needed = {part for each in self._unseeded for part in self._with_parts(each)}
+        needed = set()
+        for name in self._unseeded:
+            needed |= {name, *(self._accounts[name].joined or self._with_parts(name))}
         for name in needed:
             found.add((Budget.kind, name))
             found.update((PriceBook.kind, book) for book in self._specs[name].price_books)
@@ -728,11 +822,15 @@ class BudgetAccounts(AdmissionPolicy):
         if not self._outdated:
             return
         outdated, self._outdated = self._outdated, set()
-        self._learns = any(spec.learn_run_times for spec in self._specs.values())
+        self._learns = bool(self._learning)
         if not self._learns:
             self._runs.clear()
         self._queues = {name: self._queues_in(self._scope_of(name).cohorts) for name in self._of_cohorts}
+        for name in outdated & self._of_cohorts:
+            text = f"{self._facts[name].scope} {sorted(self._queues[name])}"
+            self._enter_scope(name, _hash(text), self._specs[name].parent)
         for name in outdated:
+            joined = self._joined.pop(name, {})
             known = self._accounts.get(name)
             if known is not None:
                 for kind, item in known.facts.keys:
@@ -742,18 +840,20 @@ class BudgetAccounts(AdmissionPolicy):
                 self._unseeded.discard(name)
                 continue
             facts = self._facts[name]
-            account = _Account(name, spec, facts, self._history_of(name), self._created[name], self._books)
+            account = _Account(name, spec, facts, self._digests[name], self._created[name], self._books)
             for kind, item in facts.keys:
                 insort(self._scopes[kind][item], account, key=lambda each: each.name)
             told = self._told.pop(name, None)
-            if known is not None and known.history == account.history:
-                account.follow(known)
+            if known is not None:
+                account.follow(known, joined)
             if told is not None and told[0] == account.history and not account.is_seeded:
                 account.learn(told[1])
             self._accounts[name] = account
             (self._unseeded.discard if account.is_seeded else self._unseeded.add)(name)
-        self._preempting = tuple(each for each in self._accounts.values() if each.spec.action == "PreemptAfter")
-        self._lowering = tuple(each for each in self._accounts.values() if each.spec.action == "LowerPriority")
+        for name in outdated & self._told_of_parts.keys():
+            self._learn_of_parts(name, self._told_of_parts.pop(name))
+        self._preempting = tuple(self._accounts[name] for name in sorted(self._of_action["PreemptAfter"]))
+        self._lowering = tuple(self._accounts[name] for name in sorted(self._of_action["LowerPriority"]))
         self._groups.clear()
         accounts = set(self._accounts.values())
         for charge in self._charges.values():
@@ -767,19 +867,19 @@ class BudgetAccounts(AdmissionPolicy):
         assert scope is not None
         return scope
 
-    def _history_of(self, name: str) -> str:
-        """Return all that decides what a Budget has spent: its period, its resources, and the scopes it charges."""
-        facts, books = self._facts[name], ""
-        for book in self._specs[name].price_books:
-            books += f" {book}={prices.digest if (prices := self._books.get(book)) is not None else None}"
-        if name not in self._parts and name not in self._queues:  # nearly all
-            return f"{facts.own}{books} {facts.scope}"
-        scopes = {
-            f"{scope} {sorted(self._queues.get(each, ()))}"
-            for each in self._with_parts(name)
-            if (scope := self._facts[each].scope)
-        }
-        return f"{facts.own}{books} {sorted(scopes)}"
+    def _learn_of_parts(self, name: str, told: _PartsSpent) -> None:
+        """Add what new parts of a Budget have spent, of workloads that it did not charge before."""
+        account = self._accounts.get(name)
+        if account is None or account.is_seeded or not account.joined or told.own != account.own:
+            return
+        if any(told.scopes.get(part) != scope for part, scope in account.joined.items()):
+            return
+        for whose, closed in told.spent.items():
+            charging = (each for each in self._matching(whose) if each.name not in account.joined)
+            if not any(account in self._charging(each) for each in charging):
+                account.add(closed)
+        account.is_seeded, account.joined = True, {}
+        self._unseeded.discard(name)
 
     def _recount(self, accounts: Iterable[_Account]) -> None:
         """Have accounts counted again before the next question."""
@@ -811,7 +911,16 @@ class BudgetAccounts(AdmissionPolicy):
         }
         since = self._since | {uid: charge.since for uid, charge in self._charges.items()}
         runs = {runner: tuple(times) for runner, times in self._runs.items()}
-        return (BudgetsSpent(spent, since, runs, dict(self._used_up_since)),)
+        parts = {
+            name: _PartsSpent(self._accounts[name].own, self._scopes_below(name), self._read.get(name, {}))
+            for name in self._parts
+            if self._parts[name] and name in self._accounts
+        }
+        return (BudgetsSpent(spent, since, runs, dict(self._used_up_since), parts),)
+
+    def _scopes_below(self, name: str) -> dict[str, int]:
+        """Return the parts of a Budget, also indirect ones, with the hashes of their scopes."""
+        return {part: self._entered[part][0] for part in self._with_parts(name) if part != name}
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Charge past admissions; those that still hold quota are noted until `charge`."""
@@ -819,7 +928,8 @@ class BudgetAccounts(AdmissionPolicy):
         for row in admissions:
             if self._learns and row.to_at is not None and not row.resized:
                 self._learn(row)
-            group = self._group(row.cluster_queue, row.namespace, row.user, row.groups)
+            whose = _Whose(row.cluster_queue, row.namespace, row.user, row.groups)
+            group = self._group(whose)
             if not group.accounts:
                 continue
             begins = round(row.from_at * _MICROSECONDS)
@@ -828,7 +938,13 @@ class BudgetAccounts(AdmissionPolicy):
                 continue
             ends, key = round(row.to_at * _MICROSECONDS), (row.flavor, row.resource)
             for line in (line for lines in group.lines(key) for line in lines):
-                line.close(line.cost(key, row.amount, begins), begins, max(begins, ends))
+                cost = line.cost(key, row.amount, begins)
+                line.close(cost, begins, max(begins, ends))
+                if (account := line.account).name in self._parts:
+                    read = self._read[account.name].get(whose)
+                    if read is None:
+                        read = self._read[account.name][whose] = [defaultdict(int) for _ in account.lines]
+                    line.close(cost, begins, max(begins, ends), read[line.number])
             self._recount(group.accounts)
 
     def _learn(self, row: PastAdmission) -> None:
@@ -849,35 +965,46 @@ class BudgetAccounts(AdmissionPolicy):
         return sorted(times)[-(-9 * len(times) // 10) - 1]
 
     def _group_of(self, workload: Workload, cluster_queue: str) -> _Group:
-        return self._group(cluster_queue, workload.namespace, workload.user, workload.groups)
+        return self._group(_Whose(cluster_queue, workload.namespace, workload.user, workload.groups))
 
-    def _group(self, cluster_queue: str, namespace: str, user: str, groups: tuple[str, ...]) -> _Group:
+    def _group(self, whose: _Whose) -> _Group:
         """Return the accounts that charge a workload: those whose scope matches, and their parents."""
-        key = cluster_queue, namespace, user, groups
-        found = self._groups.get(key)
+        found = self._groups.get(whose)
         if found is None:
-            scopes = self._scopes
             accounts: dict[_Account, None] = {}
-            near = [*scopes[""][""], *scopes["users"].get(user, ()), *scopes["namespaces"].get(namespace, ())]
-            near += scopes["clusterQueues"].get(cluster_queue, ())
-            for group in groups if scopes["groups"] else ():
-                near += scopes["groups"].get(group, ())
-            for account in near:
-                if not account.facts.is_simple and not self._matches(account, key):
-                    continue
-                charging: _Account | None = account
-                while charging is not None and charging not in accounts:
+            for account in self._matching(whose):
+                for charging in self._charging(account):
+                    if charging in accounts:
+                        break
                     accounts[charging] = None
-                    charging = self._accounts.get(charging.parent) if charging.parent else None
             if len(self._groups) >= _MOST_CACHED:
                 self._groups.clear()
-            found = self._groups[key] = _Group(accounts)
+            found = self._groups[whose] = _Group(accounts)
         return found
 
-    def _matches(self, account: _Account, key: tuple[str, str, str, tuple[str, ...]]) -> bool:
-        """Whether a workload of this ClusterQueue, namespace, user and groups is in the scope of a Budget."""
+    def _charging(self, account: _Account) -> Iterator[_Account]:
+        """Yield an account, and those of the Budgets that it is a part of."""
+        charging: _Account | None = account
+        while charging is not None:
+            yield charging
+            charging = self._accounts.get(charging.parent) if charging.parent else None
+
+    def _matching(self, whose: _Whose) -> Iterator[_Account]:
+        """Yield the accounts whose scope matches."""
+        scopes = self._scopes
+        near = [*scopes[""][""], *scopes["users"].get(whose.user, ())]
+        near += scopes["namespaces"].get(whose.namespace, ())
+        near += scopes["clusterQueues"].get(whose.cluster_queue, ())
+        for group in whose.groups if scopes["groups"] else ():
+            near += scopes["groups"].get(group, ())
+        for account in near:
+            if account.facts.is_simple or self._matches(account, whose):
+                yield account
+
+    def _matches(self, account: _Account, whose: _Whose) -> bool:
+        """Whether workloads are in the scope of a Budget."""
         scope = self._scope_of(account.name)
-        return scope.matches(*key) and (not scope.cohorts or key[0] in self._queues[account.name])
+        return scope.matches(*whose) and (not scope.cohorts or whose.cluster_queue in self._queues[account.name])
 
     # --- workloads
 
@@ -961,6 +1088,8 @@ class BudgetAccounts(AdmissionPolicy):
         now = self._now()
         self._enter(now)
         charge = self._charges.pop(held.workload.uid)
+        for account in charge.group.accounts if self._unseeded else ():
+            account.joined = {}  # what this is charged cannot be told any more from what the ledger will have of it
         since = charge.since
         at = max(now, since)
         for key, amount in charge.usage:
@@ -1071,7 +1200,7 @@ class BudgetAccounts(AdmissionPolicy):
         spent: defaultdict[_Line, int] = defaultdict(int)
         first, last = round(begins * _MICROSECONDS), round(ends * _MICROSECONDS)
         for row in admissions:
-            group = self._group(row.cluster_queue, row.namespace, row.user, row.groups)
+            group = self._group(_Whose(row.cluster_queue, row.namespace, row.user, row.groups))
             since = round(row.from_at * _MICROSECONDS)
             until = last if row.to_at is None else min(round(row.to_at * _MICROSECONDS), last)
             for line in (line for lines in group.lines((row.flavor, row.resource)) for line in lines):
@@ -1098,6 +1227,11 @@ class BudgetAccounts(AdmissionPolicy):
                     running[line] += line.cost(key, amount, since) * max(now - max(since, line.account.first), 0)
         for name, account in self._accounts.items():
             yield name, account.spec, account.bounds, list(account.sums(running))
+
+
+def _hash(scope: str) -> int:
+    """Return a number by which scopes differ; 0: it has none."""
+    return int.from_bytes(blake2b(scope.encode(), digest_size=16).digest()) if scope else 0
 
 
 def _keys(scope: BudgetScope) -> list[tuple[str, str]]:
