@@ -285,9 +285,11 @@ async def test_spent_budget_with_lower_priority_runs_on_idle_quota_only(queues):
     await queues.start(POLICY)
     uid = (await queues.record("mine", "pending")).workload.uid
     await charged(queues)
-    assert (
-        queues.controller.engine().explain(uid).lowered.startswith("Budget ml has spent its 1 hours of cpu; its next")
-    )
+
+    async def lowered():  # the Budget is looked at with the first decisions
+        return queues.controller.engine().explain(uid).lowered
+
+    assert (await queues.eventually(lowered)).startswith("Budget ml has spent its 1 hours of cpu; its next")
     controller = queues.controller
     await BudgetReports(queues.leading, controller.events, controller.engine, controller.faults).report()
     assert (await queues.store.budget_sums.load())["ml"]["usedUpSince"] == since
