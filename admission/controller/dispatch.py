@@ -29,6 +29,7 @@ from admission.controller.state.triggers import (
     PodProblem,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
+from admission.model.errors import ClusterError
 from admission.model.queues import (
     Cluster,
     ClusterQueue,
@@ -139,6 +140,8 @@ class Dispatcher:
                 self._dispatching.answered(message)
             return
         self._sender.release(uid)
+        if isinstance(message.result, ClusterError) and self._dispatching is not None:
+            self._dispatching.report_failed(uid)
         if self._ungating.answered(message):
             return
         if (tracked := self._state.registry.get(uid)) is not None:

@@ -90,9 +90,9 @@ class Leader:
                 self.state, sender, inbox, client, targets=shared.targets, exists=watches.may_have
             )
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation, self.dispatching)
-        if self.dispatching is not None:
-            self.dispatching.begin(self.reconciler)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
+        if self.dispatching is not None:
+            self.dispatching.begin(self.reconciler, self.groups)
         group_requests = GroupRequests(
             groups=self.groups, reconciler=self.reconciler, client=client, sender=sender, inbox=inbox
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds.base import DISPATCHED, MANAGED, RENDERED, SUBMITTED_BY
+from admission.kinds.grouping import STARTED_WITH
 from admission.kinds.patches import additions, annotated, pointer
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 ORIGIN: Final = "sluice.dev/origin"
 """Label of a copy: the uid of the object that it is a copy of."""
+GROUP: Final = "sluice.dev/origin-group"
+"""Label of a copy of a pod in a group: the uid of the group."""
 ADMISSION: Final = "sluice.dev/origin-admission"
 """Annotation of a copy: the admission that it was made for, and its signature."""
 RUNS_IN: Final = "sluice.dev/runs-in"
@@ -44,6 +47,8 @@ class Origin(NamedTuple):
     """Uid of the object that it is a copy of."""
     attempt: int
     """Its admission, which tells a copy from those of former admissions: when it began (Unix time, microseconds)."""
+    group: str = ""
+    """Uid of its pod group, which that admission is of; empty: it is in none."""
 
 
 def attempt_of(admitted_at: float) -> int:
@@ -60,8 +65,8 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
     started = _patched(obj, start)
     if kind.observe(started).suspended:  # kinds that are started by two requests
         started = _patched(started, kind.resume_patch(started))
-    metadata, conventions = obj["metadata"], kind.conventions
-    own = {*conventions.queue_labels, *conventions.priority_labels, *conventions.time_labels, MANAGED, ORIGIN}
+    metadata, conventions = started["metadata"], kind.conventions
+    own = {*conventions.queue_labels, *conventions.priority_labels, *conventions.time_labels, MANAGED, ORIGIN, GROUP}
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name not in own}
     annotations = {
         name: value
@@ -77,7 +82,7 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
         "metadata": {
             "namespace": namespace,
             "name": name,
-            "labels": {**labels, **watched, ORIGIN: origin.uid},
+            "labels": {**labels, **watched, ORIGIN: origin.uid, **({GROUP: origin.group} if origin.group else {})},
             "annotations": annotations,
         },
         "spec": _without(kind.copied_spec(started["spec"]), kind.manager[0][1:]),
@@ -157,7 +162,8 @@ def is_along(kind: str, obj: Object, key: str) -> bool:
 
 def _signed(key: str, kind: tuple[str, str], namespace: str, name: str, origin: Origin) -> str:
     """Return the value of the annotation `ADMISSION`. `kind`: API group and kind."""
-    text = "\n".join((*kind, namespace, name, origin.uid, str(origin.attempt)))
+    group = (origin.group,) if origin.group else ()
+    text = "\n".join((*kind, namespace, name, origin.uid, str(origin.attempt), *group))
     return f"{origin.attempt}.{hmac.digest(key.encode(), text.encode(), 'sha256').hex()}"
 
 
@@ -195,14 +201,15 @@ def origin_of(kind: Kind, obj: Object, key: str) -> Origin | None:
 
 def _origin(kind: tuple[str, str], obj: Object, key: str) -> Origin | None:
     metadata = obj["metadata"]
-    uid = (metadata.get("labels") or {}).get(ORIGIN)
+    labels = metadata.get("labels") or {}
+    uid = labels.get(ORIGIN)
     if not uid or not key:
         return None
     signed = str((metadata.get("annotations") or {}).get(ADMISSION) or "")
     number = signed.partition(".")[0]
     if not (number.isascii() and number.isdecimal() and len(number) < 20):
         return None
-    origin = Origin(str(uid), int(number))
+    origin = Origin(str(uid), int(number), str(labels.get(GROUP) or ""))
     expected = _signed(key, kind, metadata.get("namespace") or "", metadata["name"], origin)
     return origin if hmac.compare_digest(expected.encode(), signed.encode()) else None
 
@@ -285,17 +292,21 @@ def watch_patch(kind: Kind, copy: Object) -> list[Object]:
     return [_same(copy), *additions(copy["metadata"], {"labels": {kind.watched_label: "true"}}, "/metadata")]
 
 
-def begin_patch(kind: Kind, obj: Object, cluster: str, note: str) -> list[Object]:
-    """Return the JSON patch of an object whose copy has begun to run in a cluster. `note`: see `copy_note`."""
+def begin_patch(kind: Kind, obj: Object, cluster: str, note: str, group: str) -> list[Object]:
+    """Return the JSON patch of an object whose copy has begun to run in a cluster.
+
+    `note`: see `copy_note`. `group`: uid of its pod group; empty: it is in none.
+    """
     if is_dispatched(kind, obj):
         return [*kind.resume_patch(obj), *annotated(obj, {COPY: note})]
-    return [_same(obj), *annotated(obj, {RUNS_IN: cluster, COPY: note})]
+    return [_same(obj), *annotated(obj, {RUNS_IN: cluster, COPY: note, **({STARTED_WITH: group} if group else {})})]
 
 
 def end_patch(kind: Kind, obj: Object) -> list[Object]:
     """Return the JSON patch of an object whose copy does not run any more: it is gated, and says so."""
     stop = kind.suspension.stop_patch(obj) if kind.suspension is not None and kind.gate(obj) else []
-    present = [name for name in (RUNS_IN, COPY) if name in (obj["metadata"].get("annotations") or {})]
+    annotations = obj["metadata"].get("annotations") or {}
+    present = [name for name in (RUNS_IN, COPY, STARTED_WITH) if name in annotations]
     removals = [{"op": "remove", "path": pointer("metadata", "annotations", name)} for name in present]
     return [_same(obj), *stop, *removals]
 

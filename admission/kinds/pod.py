@@ -39,6 +39,8 @@ _BOUND: Final = (
 
 _MOVABLE: Final = ("ReplicaSet",)
 """Kinds whose pods may run in another cluster than the object itself: it looks at their status only."""
+_MOVABLE_TOGETHER: Final = (*_MOVABLE,)
+"""The same for pods of a group, which are all in one cluster."""
 _OF_ONE_POD: Final = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralContainers")
 """Fields that the API server sets by classes of its own cluster, or with which no pod can be created."""
 _SHOWN: Final = (
@@ -126,8 +128,7 @@ class PodKind(Kind):
 
     def may_stay_gated(self, obj: Object) -> bool:
         """Whether a pod has no other gate, and can run in another cluster than the object that controls it."""
-        is_alone = (controller_of(obj) or {"kind": "ReplicaSet"}).get("kind") in _MOVABLE
-        return is_alone and all(gate["name"] == GATE.name for gate in obj["spec"].get("schedulingGates") or ())
+        return _may_move(obj, _MOVABLE)
 
     @property
     def shows_copies(self) -> bool:
@@ -143,7 +144,7 @@ class PodKind(Kind):
         kept = {name: value for name, value in status.items() if name not in _SHOWN}
         if copy is not None:
             return {**kept, **{name: copy[name] for name in _SHOWN if name in copy}}
-        return {**kept, "phase": "Pending", "conditions": [_GATED]} if _shows_copy(status) else dict(status)
+        return {**kept, "phase": "Pending", "conditions": [_GATED]} if shows_copy(status) else dict(status)
 
     def resume_patch(self, obj: Object) -> list[Object]:
         """Return a patch that only removes the gate."""
@@ -196,7 +197,17 @@ def _is_ready(status: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _shows_copy(status: Mapping[str, Any]) -> bool:
+def _may_move(pod: Object, controllers: Sequence[str]) -> bool:
+    is_free = (controller_of(pod) or {"kind": controllers[0]}).get("kind") in controllers
+    return is_free and all(gate["name"] == GATE.name for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def may_move_with_group(pod: Object) -> bool:
+    """Whether a pod of a group has no other gate, and can run in another cluster than what controls it."""
+    return _may_move(pod, _MOVABLE_TOGETHER)
+
+
+def shows_copy(status: Mapping[str, Any]) -> bool:
     """Return whether the status of a gated pod says more than that it is gated."""
     reasons = [condition.get("reason") for condition in status.get("conditions") or ()]
     is_plain = status.get("phase", "Pending") == "Pending" and all(reason == _GATED["reason"] for reason in reasons)

@@ -54,6 +54,8 @@ class PodGroup:
     """Messages about errors in its pods."""
     wait_message: str
     """Why it cannot be queued yet, whatever pods it has; empty: no reason is known."""
+    may_be_elsewhere: bool
+    """Whether all of its pods can stay gated while copies of them run in another cluster."""
 
     def example(self, role: str) -> Object:
         """Return what all pods of a role have in common, in the form of a template."""
@@ -139,6 +141,10 @@ class PodGroupKind(Kind):
                 pod = group.example(assignment.name)
                 templates.inject(pod, templates.of_admission(assignment, flavors, updates, pod, path=""), path="")
         return [], {}
+
+    def may_stay_gated(self, obj: Object) -> bool:
+        """Whether all of its pods can stay gated while copies of them run in another cluster."""
+        return group_in(obj).may_be_elsewhere
 
     def resume_patch(self, obj: Object) -> list[Object]:
         """Return []: each pod has a resume patch of its own."""

@@ -136,6 +136,8 @@ class Children:
 
     def recheck(self, uid: str) -> None:
         """Process the last observed version of an object again, if it still exists."""
+        if self._groups.recheck(uid):
+            return
         tracked = self._registry.get(uid)
         if (child := self._children.get(uid)) is not None:
             self.process(child.kind, child.object)

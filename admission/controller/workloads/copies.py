@@ -28,12 +28,15 @@ taken effect.
 A copy that fails while it is deleted has not ended: it may have failed for that. One that succeeds has, also if that is
 seen only when it is gone.
 
+A pod of a group is evicting if its group is, or has no room for it. If others have deleted its copy, SUSPEND is due,
+and then CREATE: the other pods of the group go on.
+
 An object that stays gated (see `kinds.dispatched`) counts as unsuspended as long as it says where its copy runs.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -81,7 +84,7 @@ class Copies:
     """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
-        """`changed`: called with the uid of an object whose copy has appeared, changed or gone."""
+        """`changed`: called with the uid of an object whose copy has appeared, changed or gone, and of its group."""
         self.key = ""
         """Signs the copies; empty: it is not known yet."""
         self._changed = changed
@@ -90,6 +93,8 @@ class Copies:
         """Uid of a copy -> uid of the object that it is a copy of."""
         self.doubtful: set[str] = set()
         """Uids of objects whose copy has left its watch, and may only have lost the label by which it is watched."""
+        self._of_groups: defaultdict[str, set[str]] = defaultdict(set)
+        """Uid of a pod group -> uids of the pods of it that have, or had, a copy."""
         self._gone: OrderedDict[str | Origin, None] = OrderedDict()
         """Uids of copies that were deleted, and what they were made for: others can create their like."""
 
@@ -99,6 +104,15 @@ class Copies:
     def get(self, uid: str) -> Copy | None:
         """Return the copy of an object; None: none was seen."""
         return self._found.get(uid)
+
+    def of_group(self, uid: str) -> list[Copy]:
+        """Return the copies of the pods of a group."""
+        return [self._found[each] for each in self._of_groups.get(uid, ())]
+
+    def _tell(self, origin: Origin) -> None:
+        self._changed(origin.uid)
+        if origin.group:
+            self._changed(origin.group)
 
     def observe(self, kind: Kind, change: WatchedChange) -> None:
         """Process a change that a watch reports. Others than copies are ignored.
@@ -115,10 +129,10 @@ class Copies:
             if copy is None:
                 return
             if copy.seen.finished is not None and copy.seen.finished.succeeded:
-                self._changed(copy.origin.uid)
+                self._tell(copy.origin)
             elif kind.watched_label and (obj is None or "deletionTimestamp" not in obj["metadata"]):
                 self.doubtful.add(copy.origin.uid)
-                self._changed(copy.origin.uid)
+                self._tell(copy.origin)
             else:
                 self.remove(change.uid)
 
@@ -138,6 +152,7 @@ class Copies:
             if former.origin == origin:
                 return False  # put in its place by others, although its deletion was not seen yet
             self._origins.pop(former.uid, None)
+            self._leave_group(former.origin)
         if known is None and origin in self._gone:
             return False
         seen, was_over = kind.observe(obj), known is not None and known.seen.finished is not None
@@ -147,7 +162,9 @@ class Copies:
         self._origins[uid] = origin.uid
         self.doubtful.discard(origin.uid)
         self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), seen)
-        self._changed(origin.uid)
+        if origin.group:
+            self._of_groups[origin.group].add(origin.uid)
+        self._tell(origin)
         return True
 
     def expect(self, origin: Origin) -> None:
@@ -156,15 +173,24 @@ class Copies:
 
     def remove(self, uid: str) -> None:
         """Process that the copy with this uid is gone."""
-        if (origin := self._origins.pop(uid, None)) is None:
+        if (of := self._origins.pop(uid, None)) is None:
             return
         self._gone[uid] = None
-        if self._found[origin].uid == uid:
-            self._gone[self._found.pop(origin).origin] = None
-            self.doubtful.discard(origin)
+        origin = self._found[of].origin
+        if self._found[of].uid == uid:
+            self._gone[origin] = None
+            del self._found[of]
+            self._leave_group(origin)
+            self.doubtful.discard(of)
         while len(self._gone) > 2 * _REMEMBERED:
             self._gone.popitem(last=False)
-        self._changed(origin)
+        self._tell(origin)
+
+    def _leave_group(self, origin: Origin) -> None:
+        if origin.group:
+            self._of_groups[origin.group].discard(origin.uid)
+            if not self._of_groups[origin.group]:
+                del self._of_groups[origin.group]
 
 
 class CopyStep(Enum):

@@ -1,5 +1,8 @@
 """Workloads of the hub that run as copies in other clusters: their state, and the requests that start and stop them.
 
+A pod group has a copy for each of its pods: what is due is decided for each of them as for a workload of its own, after
+`group_plan` has said which of them may run (`pod_groups`, `group_requests`).
+
 Requests about the object go through the hub's Sender, those about the copy through the Writer of its cluster; answers
 are messages of the hub's inbox. What is due is decided by `copies.due`.
 """
@@ -11,7 +14,7 @@ import logging
 import random
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from admission.apimachinery.errors import PatchFailed
 from admission.apimachinery.patches import json_patch
@@ -24,9 +27,10 @@ from admission.controller.state.inbox import CopyAnswered, Recheck
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
 from admission.controller.workloads.copies import CopyStep, due
+from admission.controller.workloads.group_plan import member_of
 from admission.controller.workloads.needed import Lacking
 from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
-from admission.controller.workloads.plan import Write, reference
+from admission.controller.workloads.plan import Write
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
 from admission.kinds.base import POD_OWNER, RENDERED, is_watched
 from admission.kinds.dispatched import (
@@ -54,7 +58,7 @@ from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from admission.cluster.client import Client
     from admission.cluster.writer import Writer
@@ -62,7 +66,9 @@ if TYPE_CHECKING:
     from admission.controller.state.leader_state import LeaderState
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.copies import Copies, Copy
+    from admission.controller.workloads.group_plan import Member
     from admission.controller.workloads.needed import Needed
+    from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
@@ -74,10 +80,39 @@ log = logging.getLogger(__name__)
 
 _PAUSE: Final = 5.0
 """Seconds before a request about a copy that failed is repeated."""
+_NAME_TAKEN: Final = 1.0
+"""Seconds after which a copy is created again whose name one that is being deleted has."""
 _BARRED: Final = 300.0
 """Seconds for which a workload is not dispatched again to a cluster that has refused it."""
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 """Errors by which a cluster says that it will not have a copy as it is."""
+
+
+class Original(NamedTuple):
+    """An object that has a copy, or is to get one: that of a workload, or a pod of a group."""
+
+    tracked: Tracked
+    """Its workload, or that of its group."""
+    kind: Kind
+    object: Object
+    member: Member | None = None
+    """As a pod of a group, if a copy of it may be created."""
+
+    @property
+    def uid(self) -> str:
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def group(self) -> str:
+        """Uid of its group; empty: it is in none."""
+        return self.tracked.uid if self.tracked.uid != self.uid else ""
+
+    @property
+    def origin(self) -> Origin:
+        """What its copy is made for. Its workload is admitted."""
+        admitted_at = self.tracked.record.admitted_at
+        assert admitted_at is not None, self.tracked
+        return Origin(self.uid, attempt_of(admitted_at), self.group)
 
 
 class DispatchTarget(Protocol):
@@ -143,10 +178,13 @@ class Dispatching:
         self._targets = targets
         self._exists = exists
         self._reconciler: Reconciler
+        self._groups: PodGroups
         self._under_way: set[str] = set()
-        """Uids of workloads about whose copy a request is under way."""
+        """Uids of objects about whose copy a request is under way."""
+        self._created: dict[str, tuple[str, Member]] = {}
+        """By uid of a pod whose copy is being created: the uid of its group, and the pod."""
         self._unsure: set[str] = set()
-        """Uids of workloads whose copy may exist although no watch shows it: it has to be read."""
+        """Uids of objects whose copy may exist although no watch shows it: it has to be read."""
         self._reported: dict[str, tuple[str, str]] = {}
         """By uid, the version of the copy whose status was last written, and that of the object before."""
         self._completed: dict[str, str] = {}
@@ -164,9 +202,10 @@ class Dispatching:
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
 
-    def begin(self, reconciler: Reconciler) -> None:
-        """Use this reconciler; called once, before anything else."""
+    def begin(self, reconciler: Reconciler, groups: PodGroups) -> None:
+        """Use this reconciler and these groups; called once, before anything else."""
         self._reconciler = reconciler
+        self._groups = groups
 
     def is_busy(self, uid: str) -> bool:
         """Whether a request about a copy is under way, so that nothing else is due for its workload."""
@@ -178,7 +217,7 @@ class Dispatching:
         """Return the state of an object that is dispatched, with that of its copy."""
         tracked = self._state.registry.get(seen.uid)
         self._noted[seen.uid] = noted_copy(obj)
-        copy, certain = (None, True) if tracked is None else self._copy(tracked, kind)
+        copy, certain = (None, True) if tracked is None else self._copy(tracked, kind, tracked.uid)
         there = None if copy is None else copy.seen
         if tracked is not None and tracked.seen is None and tracked.record.admission is not None and kind.watched_label:
             self._unsure.add(tracked.uid)  # while no watch ran, its copy may have lost the label
@@ -186,13 +225,66 @@ class Dispatching:
             there = kind.observe({**copy.object, RENDERED: obj.get(RENDERED)})
         return observed(kind, obj, seen, there, certain=certain)
 
+    def member(self, tracked: Tracked, each: Member) -> Member:
+        """Return a pod of a group in the state of its copy, if its group is dispatched: gated only without one.
+
+        Its own status says only whether it has finished.
+        """
+        admission = tracked.record.admission
+        if admission is None or not admission.cluster:
+            return each
+        self._noted[each.uid] = each.noted
+        if tracked.seen is None and each.is_alive:
+            self._unsure.add(each.uid)  # while no watch ran, its copy may have lost the label
+        copy, certain = self._copy(tracked, self._groups.pod_kind, each.uid)
+        if copy is None:
+            runs = each.is_alive and (each.is_shown or not certain)
+            return replace(each, gated=False) if runs else each
+        seen = copy.seen
+        if seen.finished is not None:
+            return replace(each, gated=False) if each.is_alive else each
+        phase = each.phase if each.is_alive else "Running"
+        is_ending = each.deleting or seen.deleting or not each.is_alive
+        return replace(each, gated=False, phase=phase, ready=seen.ready, deleting=is_ending)
+
+    def leaving(self, tracked: Tracked, present: Container[str]) -> list[Member]:
+        """Return the pods of a group that are deleted, or of a former admission, and whose copies still run.
+
+        `present`: uids of its pods.
+        """
+        target = self._target(tracked)
+        if target is None or target.given_up:
+            return []
+        name, conventions = tracked.record.workload.name, self._groups.pod_kind.conventions
+        found = {
+            copy.origin.uid: member_of(copy.object, None, name, conventions=conventions)
+            for copy in target.copies.of_group(tracked.uid)
+            if copy.seen.finished is None
+        }
+        found |= {uid: pod for uid, (group, pod) in self._created.items() if group == tracked.uid and uid not in found}
+        return [
+            replace(pod, uid=uid, gated=False, deleting=True, phase="Running", ready=False)
+            for uid, pod in found.items()
+            if uid not in present
+        ]
+
+    def is_known(self, tracked: Tracked, each: Member) -> bool:
+        """Whether it is certain that a pod of a group has a copy, or has none."""
+        copy, certain = self._copy(tracked, self._groups.pod_kind, each.uid)
+        return certain or copy is not None
+
+    def as_placed(self, tracked: Tracked, each: Member) -> Member:
+        """Return a pod of a group with the node selector of its copy."""
+        copy, _ = self._copy(tracked, self._groups.pod_kind, each.uid)
+        return each if copy is None else replace(each, raw=copy.raw, annotated_role=each.role)
+
     def _target(self, tracked: Tracked) -> DispatchTarget | None:
         """Return the cluster that a workload is dispatched to; None: it has left, or it is dispatched to none."""
         admission = tracked.record.admission
         return None if admission is None else self._targets().get(admission.cluster)
 
-    def _copy(self, tracked: Tracked, kind: Kind) -> tuple[Copy | None, bool]:
-        """Return the copy of a workload, and whether it is certain that there is no other one."""
+    def _copy(self, tracked: Tracked, kind: Kind, uid: str) -> tuple[Copy | None, bool]:
+        """Return the copy of an object of a workload, and whether it is certain that there is no other one."""
         admission = tracked.record.admission
         if admission is None or not admission.cluster:
             return None, True
@@ -201,15 +293,15 @@ class Dispatching:
             return None, False
         if target.given_up:
             return None, True
-        copy = target.copies.get(tracked.uid)
+        copy = target.copies.get(uid)
         if copy is not None and _is_of(copy, tracked):
-            note, key = self._noted.get(tracked.uid, ""), target.copies.key
+            note, key = self._noted.get(uid, ""), target.copies.key
             if not took_its_place(note, copy.kind, key, copy.seen.key, copy.origin, copy.uid):
                 return copy, True
             log.warning("%s in %s was put in the place of a copy by others", copy.seen.key, target.name)
             target.copies.remove(copy.uid)
             copy = None
-        is_sure = tracked.uid not in self._unsure and not self.is_busy(tracked.uid)
+        is_sure = uid not in self._unsure and not self.is_busy(uid)
         return None, copy is None and is_sure and target.knows(kind)
 
     def pod_waiter(self, tracked: Tracked) -> PodWaiter | None:
@@ -222,14 +314,19 @@ class Dispatching:
         return [copy for copy in target.copies if not self._is_wanted(target, copy)]
 
     def _is_wanted(self, target: DispatchTarget, copy: Copy) -> bool:
-        tracked = self._state.registry.get(copy.origin.uid)
+        origin, seen = copy.origin, copy.seen
+        tracked = self._state.registry.get(origin.group or origin.uid)
+        if origin.group and not self._exists(copy.kind, seen.key, origin.uid):
+            return False
         if tracked is not None:
             admission = tracked.record.admission
             is_here = admission is not None and admission.cluster == target.name and _is_of(copy, tracked)
-            return is_here and not target.given_up
-        # The copy of a finished workload stays as long as its object, so that the logs of its pods do.
-        seen = copy.seen
-        return seen.finished is not None and self._exists(copy.kind, seen.key, copy.origin.uid)
+            if is_here and not target.given_up:
+                return True
+            if not origin.group or self._groups.is_alive(origin.uid):
+                return False
+        # The copy of what has finished stays as long as its object, so that the logs of its pods do.
+        return seen.finished is not None and self._exists(copy.kind, seen.key, origin.uid)
 
     def unready(self, target: DispatchTarget) -> list[tuple[Tracked, str]]:
         """Return the workloads whose copies in a cluster are not ready, with the uid in the label of their pods."""
@@ -244,82 +341,110 @@ class Dispatching:
 
     def send(self, tracked: Tracked) -> None:
         """Send the request that is due for a dispatched workload, after its state was committed."""
-        seen, obj = tracked.seen, tracked.object
-        if seen is None or obj is None or self.is_busy(tracked.uid) or self._sender.is_busy(tracked.uid):
+        seen, obj, record = tracked.seen, tracked.object, tracked.record
+        if seen is None or obj is None:
             return
-        kind, target = seen.kind, self._target(tracked)
-        copy, certain = self._copy(tracked, kind)
+        kind = seen.kind
+
+        def start() -> list[Object]:
+            assert record.admission is not None, record
+            flavors = self._reconciler.environment.context.flavors
+            return kind.start_patch(without_status(kind, obj), record.admission, flavors, tracked.updates)[0]
+
+        self._send(Original(tracked, kind, obj), record.state, start)
+
+    def send_member(self, tracked: Tracked, each: Member, start: Callable[[], list[Object]] | None) -> None:
+        """Send the request that is due for a pod of a dispatched group.
+
+        `start`: returns the JSON patch that would start it, or raises Misconfigured; None: it is not to run.
+        """
+        state = State.EVICTING if start is None else State.ADMITTED
+        self._send(Original(tracked, self._groups.pod_kind, each.object, each), state, start or list)
+
+    def _send(self, one: Original, state: State, start: Callable[[], list[Object]]) -> None:
+        tracked, kind, obj, _ = one
+        uid = one.uid
+        if self.is_busy(uid) or self._sender.is_busy(uid):
+            return
+        target = self._target(tracked)
+        copy, certain = self._copy(tracked, kind, uid)
         if copy is not None:
-            self._unsure.discard(tracked.uid)
-        elif tracked.uid in self._unsure and target is not None and target.knows(kind) and not target.given_up:
-            self._read(tracked, kind, target)
+            self._unsure.discard(uid)
+        elif uid in self._unsure and target is not None and target.knows(kind) and not target.given_up:
+            self._read(one, target)
             return
         if is_stray(kind, obj):
-            self._end(tracked, kind, obj)
+            self._end(one)
             return
         own = own_state(kind, obj)
         if copy is not None and not copy.seen.suspended:
-            self._completed[tracked.uid] = copy.uid
-        is_refused = self._not_shrunk.get(tracked.uid) == own.generation
+            self._completed[uid] = copy.uid
+        is_refused = self._not_shrunk.get(uid) == own.generation
         fewer = [] if copy is None or is_refused else fewer_patch(kind, obj, copy.object)
         patch = status_patch(kind, obj, None if copy is None else copy.object)
         reported = "" if copy is None else copy.version, own.resource_version
         step = due(
-            tracked.record.state,
+            state,
             own,
             None if copy is None else copy.seen,
-            differs=bool(patch) and self._reported.get(tracked.uid) != reported,
+            differs=bool(patch) and self._reported.get(uid) != reported,
             certain=certain,
             checks_pending=tracked.record.checks_pending,
-            completed=copy is not None and self._completed.get(tracked.uid) == copy.uid,
-            begun=copy is not None and is_dispatched(kind, obj) and self._begun.get(tracked.uid) == copy.uid,
+            completed=copy is not None and self._completed.get(uid) == copy.uid,
+            begun=copy is not None and is_dispatched(kind, obj) and self._begun.get(uid) == copy.uid,
             shrinks=bool(fewer),
         )
         if copy is not None and not own.suspended:
-            self._begun[tracked.uid] = copy.uid
+            self._begun[uid] = copy.uid
         if step is CopyStep.NOTHING:
             tracked.attempts = 0  # the request that failed is no longer due
         elif step is not CopyStep.VANISHED:
-            log.debug("%s: %s", tracked.record.workload.key, step.name)
+            log.debug("%s: %s", own.key, step.name)
         if step is CopyStep.REPORT and kind.rendered_by is None:
-            self._reported[tracked.uid] = reported
-        self._request(step, tracked, kind, obj, copy, fewer if step is CopyStep.SHRINK else patch)
+            self._reported[uid] = reported
+        if step is CopyStep.CREATE and target is not None and not target.given_up:
+            self._create(one, target, start)
+        else:
+            self._request(step, one, copy, fewer if step is CopyStep.SHRINK else patch)
 
-    def _request(
-        self, step: CopyStep, tracked: Tracked, kind: Kind, obj: Object, copy: Copy | None, patch: list[Object]
-    ) -> None:
+    def _request(self, step: CopyStep, one: Original, copy: Copy | None, patch: list[Object]) -> None:
         """Send the request of a step. `patch`: of the copy, if that is to shrink, else of the status."""
+        tracked, kind, obj, _ = one
         target = self._target(tracked)
         match step:
             case _ if tracked.record.state is State.ADMITTED and target is not None and target.given_up:
                 pass  # it is about to be evicted
-            case CopyStep.CREATE if target is not None:
-                self._create(tracked, kind, obj, target)
             case CopyStep.DELETE if target is not None and copy is not None:
-                self._delete(tracked.uid, target, copy)
+                self._delete(one.uid, target, copy)
             case CopyStep.COMPLETE if target is not None and copy is not None:
-                self._complete(tracked, kind, obj, target, copy)
+                self._complete(one, target, copy)
             case CopyStep.SHRINK if target is not None and copy is not None:
-                self._under_way.add(tracked.uid)
-                answer = partial(self._answer, tracked.uid, target.name, "shrink", copy.uid)
+                self._under_way.add(one.uid)
+                answer = partial(self._answer, one.uid, target.name, "shrink", copy.uid)
                 target.writer.submit(Patch(_path(target, copy), patch), answer)
             case CopyStep.STOPPED if target is not None:
                 self._fail(tracked, OUT_OF_SYNC, sentences.suspended_in_hub(target.name))
             case CopyStep.RESUME if target is not None:
                 assert copy is not None
                 note = copy_note(copy.kind, target.copies.key, copy.seen.key, copy.origin, copy.uid)
-                begin = begin_patch(kind, obj, target.name, note)
-                self._sender.send(Step.START, Write(reference(tracked.record.workload), begin))
+                begin = begin_patch(kind, obj, target.name, note, one.group)
+                self._sender.send(Step.START, Write(self._reference(one), begin))
             case CopyStep.SUSPEND:
-                self._end(tracked, kind, obj)
+                self._end(one)
+            case CopyStep.VANISHED if one.group:
+                self._end(one)  # it gets another one: the other pods of its group go on
             case CopyStep.REPORT if kind.rendered_by is not None:
                 self._report_to_child(tracked, kind.rendered_by, obj, patch)
             case CopyStep.REPORT:
-                self._sender.send(Step.WAIT, Write(reference(tracked.record.workload), patch, "status"))
+                self._sender.send(Step.WAIT, Write(self._reference(one), patch, "status"))
             case CopyStep.VANISHED if target is not None:
                 self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
             case _:
                 pass
+
+    def _reference(self, one: Original) -> ObjectReference:
+        metadata, version = one.object["metadata"], self._reconciler.environment.kinds.api_version(one.kind)
+        return ObjectReference(version, one.kind.kind, metadata["name"], one.uid, metadata["namespace"])
 
     def _report_to_child(self, tracked: Tracked, source: tuple[str, str], obj: Object, patch: list[Object]) -> None:
         """Write the last status of the child that an object is rendered by, until that object has ended by it."""
@@ -335,53 +460,54 @@ class Dispatching:
         """Have the status written again that is to be written, as the last request may not have arrived."""
         self._reported.pop(uid, None)
 
-    def _end(self, tracked: Tracked, kind: Kind, obj: Object) -> None:
+    def _end(self, one: Original) -> None:
         """Gate an object, and take the cluster away; one that others have ungated for good is deleted."""
-        target = reference(tracked.record.workload)
-        write = Write(target, end_patch(kind, obj))
-        if kind.ends_by_deletion and is_stray(kind, obj):
+        target = self._reference(one)
+        write = Write(target, end_patch(one.kind, one.object))
+        if one.kind.ends_by_deletion and is_stray(one.kind, one.object):
             write = Write(target, None, note=sentences.POD_WITHOUT_QUOTA)
         self._sender.send(Step.STOP, write)
 
-    def _create(self, tracked: Tracked, kind: Kind, obj: Object, target: DispatchTarget) -> None:
-        record = tracked.record
-        assert record.admission is not None, record
-        assert record.admitted_at is not None, record
+    def _create(self, one: Original, target: DispatchTarget, start: Callable[[], list[Object]]) -> None:
+        tracked, kind, obj, _ = one
         there = target.kinds.get(kind.group, kind.kind)
         if there is None or (kind.is_custom and not target.kinds.is_served(kind.group, kind.kind)):
             self._refused(tracked, target.name, f"it does not serve {kind.plural}.{kind.group}")
             return
-        flavors = self._reconciler.environment.context.flavors
-        origin = Origin(tracked.uid, attempt_of(record.admitted_at))
+        origin = one.origin
         try:
-            start, _ = kind.start_patch(without_status(kind, obj), record.admission, flavors, tracked.updates)
             version = target.kinds.api_version(there)
-            copy = copy_of(kind, obj, start, origin, api_version=version, key=target.copies.key)
+            copy = copy_of(kind, obj, start(), origin, api_version=version, key=target.copies.key)
             needs = needs_of(kind, obj)
         except (Misconfigured, PatchFailed) as error:
-            self._handle(tracked, StartImpossible(kind.observe(obj).generation, str(error)))
+            generation = 0 if tracked.seen is None else tracked.seen.generation
+            self._handle(tracked, StartImpossible(generation, str(error)))
             return
-        workload = record.workload
+        namespace, name = copy["metadata"]["namespace"], copy["metadata"]["name"]
         if along := self._along(tracked, needs):
             copy = json_patch(copy, kind.gate(copy))  # until they are there
             needs = tuple(need for need in needs if need not in along)
-        missing = target.needed.missing(workload.namespace, needs)
+        missing = target.needed.missing(namespace, needs)
         if missing is None:
-            self._look(tracked, needs, target)
+            self._look(one, needs, target)
             return
         if missing:
-            self._refused(tracked, target.name, sentences.lacks(target.name, workload.namespace, missing), whole=True)
+            self._refused(tracked, target.name, sentences.lacks(target.name, namespace, missing), whole=True)
             return
-        path = target.kinds.path(there, workload.namespace, workload.name).rpartition("/")[0]
-        self._under_way.add(tracked.uid)
+        path = target.kinds.path(there, namespace, name).rpartition("/")[0]
+        self._under_way.add(one.uid)
+        if one.member is not None:
+            self._created[one.uid] = one.group, one.member
         target.copies.expect(origin)
         creation = Creation(path, copy, partial(self._is_due_there, origin, target))
-        target.writer.submit(creation, partial(self._answer, tracked.uid, target.name, "create", ""))
+        target.writer.submit(creation, partial(self._answer, one.uid, target.name, "create", ""))
 
     def _is_due_there(self, origin: Origin, target: DispatchTarget) -> bool:
-        """Whether the workload is still to run in a cluster, whose Writer may have had to wait for it."""
-        tracked = self._state.registry.get(origin.uid)
+        """Whether an object is still to run in a cluster, whose Writer may have had to wait for it."""
+        tracked = self._state.registry.get(origin.group or origin.uid)
         if self.has_ended or tracked is None or target.given_up:
+            return False
+        if origin.group and not self._groups.is_alive(origin.uid):
             return False
         record = tracked.record
         return (
@@ -399,19 +525,19 @@ class Dispatching:
     def _answer(self, uid: str, cluster: str, verb: str, copy: str, result: Object | ClusterError) -> None:
         self._inbox.put(CopyAnswered(uid, cluster, verb, result, copy))
 
-    def _read(self, tracked: Tracked, kind: Kind, target: DispatchTarget) -> None:
+    def _read(self, one: Original, target: DispatchTarget) -> None:
         """Read the object that has, or would have, the name of a copy."""
-        workload = tracked.record.workload
-        there = target.kinds.get(kind.group, kind.kind) or kind
-        path = target.kinds.path(there, workload.namespace, workload.name)
-        self._under_way.add(tracked.uid)
+        metadata = one.object["metadata"]
+        there = target.kinds.get(one.kind.group, one.kind.kind) or one.kind
+        path = target.kinds.path(there, metadata["namespace"], metadata["name"])
+        self._under_way.add(one.uid)
 
         async def read() -> None:
             try:
                 result: Object | ClusterError = await target.client.get(path)
             except ClusterError as error:
                 result = error
-            self._answer(tracked.uid, target.name, "get", "", result)
+            self._answer(one.uid, target.name, "get", "", result)
 
         self._sender.run(read())
 
@@ -420,40 +546,39 @@ class Dispatching:
         rule = self._reconciler.environment.context.dispatch_rule("", tracked.record.cluster_queue)
         return () if rule is None else copied_along(needs, rule[0].copy_along)
 
-    def _complete(self, tracked: Tracked, kind: Kind, obj: Object, target: DispatchTarget, copy: Copy) -> None:
+    def _complete(self, one: Original, target: DispatchTarget, copy: Copy) -> None:
         """Copy along what the pods of an object need, then unsuspend its copy.
 
         What that is only the object says: others can write into the copy, or put another one in its place.
         """
-        workload, resume = tracked.record.workload, kind.resume_patch(copy.object)
+        tracked, kind, obj, _ = one
+        namespace, resume = obj["metadata"]["namespace"], kind.resume_patch(copy.object)
         there = target.kinds.get(kind.group, kind.kind) or kind
         path = _path(target, copy)
         owner = {
             "apiVersion": target.kinds.api_version(there),
             "kind": kind.kind,
-            "name": workload.name,
+            "name": obj["metadata"]["name"],
             "uid": copy.uid,
         }
-        self._under_way.add(tracked.uid)
+        self._under_way.add(one.uid)
 
         async def complete() -> None:
             try:
                 along = self._along(tracked, needs_of(kind, obj))
-                await target.needed.provide(
-                    self._client, target.writer, workload.namespace, along, owner, target.copies.key
-                )
+                await target.needed.provide(self._client, target.writer, namespace, along, owner, target.copies.key)
                 result: Object | ClusterError = await target.writer.request(Patch(path, resume))
             except ClusterError as error:
                 result = error
             except Exception as error:  # noqa: BLE001  a cluster that answers absurdly must not hold the workload for ever
                 result = ClusterError(f"cannot copy along what it needs: {cause(error)}")
-            self._answer(tracked.uid, target.name, "complete", copy.uid, result)
+            self._answer(one.uid, target.name, "complete", copy.uid, result)
 
         self._sender.run(complete())
 
-    def _look(self, tracked: Tracked, needs: tuple[Need, ...], target: DispatchTarget) -> None:
-        """Look for what the copy of a workload needs, so that it can be created after that."""
-        uid, namespace = tracked.uid, tracked.record.workload.namespace
+    def _look(self, one: Original, needs: tuple[Need, ...], target: DispatchTarget) -> None:
+        """Look for what the copy of an object needs, so that it can be created after that."""
+        uid, namespace = one.uid, one.object["metadata"]["namespace"]
         self._under_way.add(uid)
 
         async def look() -> None:
@@ -468,29 +593,34 @@ class Dispatching:
         if uid not in self._under_way:
             return  # it was asked for before the state was loaded from the database
         self._under_way.discard(uid)
-        target, tracked = self._targets().get(message.cluster), self._state.registry.get(uid)
-        if target is None or tracked is None or tracked.seen is None:
+        was_created = self._created.pop(uid, None) is not None
+        target, one = self._targets().get(message.cluster), self._original(uid)
+        if target is None or one is None:
+            if was_created and target is not None and not isinstance(result, ClusterError):
+                self._put(target, self._groups.pod_kind, result)  # its pod was deleted meanwhile
             self._inbox.put(Recheck(uid))
             return
-        kind = target.kinds.get(tracked.seen.kind.group, tracked.seen.kind.kind)
+        tracked = one.tracked
+        kind = target.kinds.get(one.kind.group, one.kind.kind)
         if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete", "shrink"):
             self._unsure.discard(uid)
             target.copies.remove(message.copy)
         elif (isinstance(result, AlreadyExists) and message.verb == "create") or (
             isinstance(result, Conflict) and message.verb == "delete"
         ):
-            self._read(tracked, tracked.seen.kind, target)
+            self._read(one, target)
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
             self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
         elif isinstance(result, _REFUSALS) and message.verb == "shrink" and result.status.get("details"):
-            self._not_shrunk[uid] = own_state(tracked.seen.kind, tracked.object or {}).generation
+            self._not_shrunk[uid] = own_state(one.kind, one.object).generation
             text = sentences.fewer_refused(target.name, clean(str(result.status.get("message") or result)))
             self._handle(tracked, PodProblem(text))
         elif isinstance(result, Lacking):
             self._refused(tracked, target.name, str(result))
         elif isinstance(result, ClusterError):
-            log.warning("cannot %s the copy of %s in %s: %s", message.verb, tracked.record.workload.key,
+            name = one.object["metadata"]["name"]
+            log.warning("cannot %s the copy of %s/%s in %s: %s", message.verb, tracked.record.workload.namespace, name,
                         target.name, result)  # fmt: skip
             if message.verb == "create":
                 self._unsure.add(uid)
@@ -498,9 +628,23 @@ class Dispatching:
             return
         elif message.verb in ("create", "get", "complete", "shrink") and kind is not None:
             self._unsure.discard(uid)
-            if not self._put(target, kind, result) and message.verb == "get":
+            is_copy = self._put(target, kind, result)
+            if message.verb == "get" and not is_copy:
                 self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
+            elif message.verb == "get" and target.copies.get(uid) is None:
+                self._sender.pause(uid, _NAME_TAKEN)  # by the copy of a former object, which is about to be deleted
+                return
         self._inbox.put(Recheck(uid))
+
+    def _original(self, uid: str) -> Original | None:
+        """Return what has, or is to get, a copy; None: it is not known."""
+        tracked = self._state.registry.get(uid)
+        if tracked is None and (pod := self._groups.member(uid)) is not None:
+            group = self._groups.workload_of(uid)
+            return None if group is None else Original(group, self._groups.pod_kind, pod)
+        if tracked is None or tracked.seen is None or (obj := tracked.object) is None:
+            return None
+        return Original(tracked, tracked.seen.kind, obj)
 
     def _refused(self, tracked: Tracked, cluster: str, cause: str, *, whole: bool = False) -> None:
         """Evict a workload that its cluster does not accept; the others are tried for some time. `cause`: why."""
@@ -528,6 +672,8 @@ class Dispatching:
                 self._purge(target, copy)
         tracked = self._state.registry.get(uid)
         if tracked is None:
+            if self._groups.has(uid):
+                return
             self._reported.pop(uid, None)
             for known in (self._completed, self._begun, self._not_shrunk, self._noted):
                 known.pop(uid, None)
@@ -537,8 +683,13 @@ class Dispatching:
         kind = self._reconciler.environment.kinds.of(record.workload)
         if not is_deleted or kind is None or self.is_busy(uid):
             return
-        copy, certain = self._copy(tracked, kind)
         to = self._target(tracked)
+        if to is not None and self._reconciler.environment.kinds.is_composed(record.workload):
+            is_known = to.given_up or to.knows(self._groups.pod_kind)
+            if is_known and not self.leaving(tracked, ()):  # `recheck` of its pods has their copies deleted
+                self._handle(tracked, LastPodEnded(tracked.wait))
+            return
+        copy, certain = self._copy(tracked, kind, uid)
         if copy is not None and to is not None:
             self._purge(to, copy)
         elif copy is None and certain and to is not None:

@@ -35,24 +35,27 @@ def assembled(
     needed: Needed | None,
     conventions: Conventions,
     context: NamespaceContext,
+    leaving: Sequence[Member] = (),
 ) -> Object:
     """Return the group with this namespace and name as an object (see `as_object`), without a resourceVersion.
 
     `members`: its pods, at least one, the oldest first, with their roles by the stored pod sets. `tracked`: its
     workload; None: it has none. `owners`: all known owners. `needed`: number of pods that have to start together, for a
-    group that another system declares; None: no other system does.
+    group that another system declares; None: no other system does. `leaving`: pods that are deleted, and whose copies
+    in another cluster still run.
     """
     known = pod_sets_of(tracked, members, context)
     excess: Sequence[Member] = ()
     if tracked is not None and tracked.holds_quota:
-        excess = planned(tracked, members, context).excess
+        excess = planned(tracked, [*members, *leaving], context).excess
     else:
         members = in_pod_sets(members, known.pod_sets, context)
         if needed is not None and needed.leaves:
             members = gang_pods(members, needed.leaves) or members[:1]
     # The annotations of the declaring pod apply, as they name the user: a controller may have created the other pods.
     declaring = next((each for each in members if each.declares), members[0])
-    pods = _Pods(members, declaring.object, tracked, owners.of(key), needed, known, {each.uid for each in excess})
+    uids = {each.uid for each in excess}
+    pods = _Pods(members, leaving, declaring.object, tracked, owners.of(key), needed, known, uids)
     queued = next((each for each in (declaring, *members) if each.queue), declaring)
     on_hold = {HOLD: "true"} if any(each.on_hold for each in members) else {}
     metadata = {
@@ -74,6 +77,7 @@ class _Pods:
     """The pods of a group, and what else is known of it (see `assembled`)."""
 
     members: Sequence[Member]
+    leaving: Sequence[Member]
     declaring: Object
     """The pod whose annotations apply to the group."""
     tracked: Tracked | None
@@ -88,7 +92,7 @@ class _Pods:
         """Return what they say. `priority_class`: the group's own; empty: that of its pods applies."""
         admitted, total, wanted = _admitted(self.tracked), self._total(), self._wanted()
         requested = admitted or self._requested(total)
-        alive = [each for each in self.members if each.is_alive]
+        alive = self._alive
         runs = [each for each in alive if not each.gated]
         # A pod that succeeds while it is being deleted does not count: it is deleted soon, and has to be recreated.
         succeeded = Counter(each.role for each in self.members if each.phase == "Succeeded" and not each.deleting)
@@ -115,7 +119,13 @@ class _Pods:
             examples={role: each.raw for role, each in examples.items()},
             faults=faults,
             wait_message=wait_message,
+            may_be_elsewhere=all(each.may_be_elsewhere for each in self.members),
         )
+
+    @property
+    def _alive(self) -> list[Member]:
+        """The pods that are not finished."""
+        return [*(each for each in self.members if each.is_alive), *self.leaving]
 
     def _total(self) -> int:
         """Return the number of pods that the group starts with."""
@@ -143,7 +153,7 @@ class _Pods:
 
     def _outcome(self, done: int, total: int, *, is_scaled: bool) -> Outcome | None:
         """Return the outcome as in Kueue: all pods succeeded, or none is alive or replaced; or that of the owner."""
-        is_alive = any(each.is_alive for each in self.members)
+        is_alive = bool(self._alive)
         if done >= total > 0 and not (is_alive and is_scaled):
             return Outcome(True, "", child_sentences.group_ended(done, total))
         if is_alive:
@@ -176,10 +186,10 @@ class _Pods:
             yield self.known.fault
 
 
-def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
+def without_pods(last: Object, tracked: Tracked, owner: GroupOwner, leaving: Sequence[Member]) -> Object:
     """Return a group without pods, whose owner's controller will recreate them unless the owner is finished.
 
-    `last`: as it was assembled last. The result has no resourceVersion.
+    `last`: as it was assembled last. `leaving`: as for `assembled`. The result has no resourceVersion.
     """
     before = group_in(last)
     admitted, expected, none = _admitted(tracked), admitted_counts(tracked), Counter[str]()
@@ -189,8 +199,8 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
     group = replace(
         before,
         suspended=not _is_admitted(tracked),
-        active=False,
-        counts=_counts(requested, admitted, owner.wanted, none, none),
+        active=bool(leaving),
+        counts=_counts(requested, admitted, owner.wanted, none, Counter(each.role for each in leaving)),
         finished=owner.outcome,
         ready=False,
         waits_for="" if admitted else before.wait_message or missing,

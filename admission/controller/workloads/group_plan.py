@@ -16,6 +16,7 @@ from admission.kinds.base import HOLD
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
 from admission.kinds.declared_pods import declares, pod_set_named
+from admission.kinds.dispatched import noted_copy, runs_in
 from admission.kinds.grouping import (
     FAST,
     GATE,
@@ -27,6 +28,7 @@ from admission.kinds.grouping import (
     role_of,
     total_of,
 )
+from admission.kinds.pod import may_move_with_group, shows_copy
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model.errors import Misconfigured
 
@@ -84,6 +86,12 @@ class Member:
     """Whether it declares that failed pods are not replaced."""
     priority_class: str
     """Its PriorityClass; empty: it names none."""
+    may_be_elsewhere: bool
+    """Whether it can run in another cluster."""
+    is_shown: bool
+    """Whether it says that a copy of it runs in another cluster, or has the status of one."""
+    noted: str
+    """What it says of its copy; empty: nothing."""
 
     @property
     def leaf(self) -> str:
@@ -151,6 +159,9 @@ def member_of(obj: Object, known: Member | None, group: str, *, conventions: Con
         gates=tuple(gates_of(annotations, conventions.gate_annotation)),
         unretriable=first(annotations, RETRIABLE) == "false",
         priority_class=obj["spec"].get("priorityClassName", ""),
+        may_be_elsewhere=declared is None and may_move_with_group(obj),
+        is_shown=bool(runs_in(obj)) or shows_copy(status),
+        noted=noted_copy(obj),
     )
 
 

@@ -14,6 +14,7 @@ from admission.cluster.events import ObjectReference
 from admission.controller.state.inbox import StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.group_plan import (
+    GroupPlan,
     Member,
     admitted_counts,
     group_domains,
@@ -28,16 +29,17 @@ from admission.model.pod_set_names import is_computed
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_plan import GroupPlan
+    from admission.controller.workloads.dispatching import Dispatching
     from admission.controller.workloads.plan import Write
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
+    from admission.kinds.base import Object
     from admission.model.topology import Values
 
 log = logging.getLogger(__name__)
@@ -70,11 +72,17 @@ class GroupRequests:
         Raises Misconfigured if no pod of the group is started yet and one cannot be started with its admission.
         """
         members = self._groups.members(tracked)
-        plan, queue = self._groups.plan(tracked, members), queue_of(members)
+        plan = self._groups.plan(tracked, members)
         if tracked.start_patch is not None:  # otherwise other pods of the group run already
             domains = group_domains(tracked, members)
             for member in _distinct_patches(tracked, plan.started):
                 self._started(tracked, member, domains)  # raises Misconfigured before any request is sent
+        self._tell_gated(tracked, members, plan)
+        self._send(tracked, Step.START, self._start_writes(tracked, plan))
+
+    def _tell_gated(self, tracked: Tracked, members: Sequence[Member], plan: GroupPlan) -> None:
+        """Record Events about pods that stay gated."""
+        queue = queue_of(members)
         alone = {member.uid for member in surplus_pods(tracked, members, plan)}
         for member in plan.gated:
             if member.uid in alone:
@@ -85,7 +93,33 @@ class GroupRequests:
             if member.queue != queue:
                 note = child_sentences.group_of_several_queues(names_by_queue(members))
             self._sender.tell(self._target(tracked, member), "Pending", note)
-        self._send(tracked, Step.START, self._start_writes(tracked, plan))
+
+    def dispatch(self, tracked: Tracked, dispatching: Dispatching, step: Step) -> bool:
+        """Send what is due for the copies of the group's pods, and for the pods; return whether all are started."""
+        members = self._groups.members(tracked)
+        may_run = tracked.record.state is State.ADMITTED and not tracked.record.checks_pending
+        plan = self._groups.plan(tracked, members) if may_run else GroupPlan((), (), ())
+        if step is Step.START and may_run:
+            self._tell_gated(tracked, members, plan)
+        domains = group_domains(tracked, [dispatching.as_placed(tracked, each) for each in members])
+        excess, started = {each.uid for each in plan.excess}, {each.uid for each in plan.started}
+        for each in members:
+            if not self._groups.has(each.uid):
+                continue  # its copy only is left, and is being deleted
+            if each.uid in excess and dispatching.is_known(tracked, each):
+                if not (self._sender.is_busy(each.uid) or each.deleting):
+                    note = child_sentences.PODS_BEYOND_GROUP if each.gated else sentences.POD_WITHOUT_QUOTA
+                    self._sender.send(Step.STOP, deleted_pod(each, self._target(tracked, each), note))
+                continue
+
+            def start(each: Member = each) -> list[Object]:
+                patch = self._started(tracked, each, domains).patch
+                assert isinstance(patch, list), each.name
+                return patch
+
+            runs = may_run and each.uid not in excess and (each.runs or each.uid in started)
+            dispatching.send_member(tracked, each, start if runs else None)
+        return may_run and not plan.started
 
     def _start_writes(self, tracked: Tracked, plan: GroupPlan) -> Iterator[Write]:
         """Yield what a start is: created only when they are sent, and none after an eviction."""

@@ -33,6 +33,7 @@ from admission.controller.workloads.group_plan import (
 from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.controller.workloads.group_updates import GroupUpdates
 from admission.kinds.base import POD
+from admission.kinds.dispatched import runs_in
 from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
 from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
 from admission.kinds.pod_group import PodGroupKind
@@ -59,6 +60,7 @@ class PodGroups:
         """`listed`: returns whether the first lists of all kinds are complete; until then no group is updated."""
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
+        self._dispatching = reconciler.dispatching
         self._kinds = reconciler.environment.kinds
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
         """None if pods are not queued: then there are no groups."""
@@ -109,7 +111,8 @@ class PodGroups:
         """Return the group that has started a pod, by its annotation: its labels may have changed since."""
         metadata = obj["metadata"]
         tracked = self._registry.get((metadata.get("annotations") or {}).get(STARTED_WITH, ""))
-        if tracked is None or GATE.is_closed(obj) or not self._kinds.is_composed(tracked.record.workload):
+        is_gated = GATE.is_closed(obj) and not runs_in(obj)
+        if tracked is None or is_gated or not self._kinds.is_composed(tracked.record.workload):
             return None
         return tracked if tracked.record.workload.namespace == metadata["namespace"] else None
 
@@ -121,6 +124,23 @@ class PodGroups:
         """Return a pod of a group as last observed; None: it is in no group."""
         key = self._group_of.get(uid)
         return None if key is None else self._groups[key][uid].object
+
+    def is_alive(self, uid: str) -> bool:
+        """Whether this is a known pod of a group, and has not finished."""
+        return uid in self._group_of and self._groups[self._group_of[uid]][uid].is_alive
+
+    def workload_of(self, uid: str) -> Tracked | None:
+        """Return the workload of a pod's group; None: it is in no group, or that has none."""
+        key = self._group_of.get(uid)
+        return None if key is None or self._kind is None else self._registry.named(self._kind, *key)
+
+    def recheck(self, uid: str) -> bool:
+        """Enqueue the group with this uid, as copies of its pods have changed; return whether it is one."""
+        tracked = self._registry.get(uid)
+        if tracked is None or not self._kinds.is_composed(tracked.record.workload):
+            return False
+        self._updates.pods_changed((tracked.record.workload.namespace, tracked.record.workload.name))
+        return True
 
     def object_deleted(self, uid: str) -> None:
         """Process the deletion of a pod or an owner of pods."""
@@ -192,9 +212,10 @@ class PodGroups:
         is_incomplete = tracked is None and needed is not None and needed.is_incomplete
         if self._updates.must_wait(key, is_incomplete=is_incomplete):
             return
+        leaving = self._leaving(tracked, members)
         if members := self._release_surplus(key, tracked, members, needed):
             conventions, context = self._conventions, self._context_of(key[0])
-            self._process(assembled(key, members, tracked, self._owners, needed, conventions, context))
+            self._process(assembled(key, members, tracked, self._owners, needed, conventions, context, leaving))
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._updates.enqueue(key)  # it is finished: gated pods are a new group
             self._enqueue_followers(key)
@@ -202,7 +223,7 @@ class PodGroups:
         owner = self._owners.of(key)
         if tracked is not None and owner is not None and (owner.makes_pods or owner.outcome):
             if (last := tracked.object) is not None:
-                self._process(without_pods(last, tracked, owner))
+                self._process(without_pods(last, tracked, owner, leaving))
             return
         if not self._groups.get(key):
             self._groups.pop(key, None)
@@ -211,6 +232,8 @@ class PodGroups:
             trigger = LeftQueue(child_sentences.part_of(moved_to)) if is_moved else ObjectDeleted(tracked.seen)
             with self._reconciler.isolation.of(tracked.uid):
                 self._reconciler.handle(tracked, trigger)
+            if self._dispatching is not None:
+                self._dispatching.recheck(tracked.uid)
         self._enqueue_followers(key)
 
     def _enqueue_followers(self, key: tuple[str, str]) -> None:
@@ -327,9 +350,18 @@ class PodGroups:
         return group_state(self._registry.named(self._kind, namespace, name), members.values())
 
     def members(self, tracked: Tracked) -> list[Member]:
-        """Return the pods of a group, the oldest first."""
+        """Return the pods of a group, the oldest first, then those whose copies only still run."""
         workload = tracked.record.workload
-        return self._present((workload.namespace, workload.name), tracked)
+        members = self._present((workload.namespace, workload.name), tracked)
+        return [*members, *self._leaving(tracked, members)]
+
+    def _leaving(self, tracked: Tracked | None, members: Sequence[Member]) -> list[Member]:
+        """Return the pods of a group that are deleted, and whose copies still run. `members`: the others."""
+        if tracked is None or self._dispatching is None:
+            return []
+        found = self._dispatching.leaving(tracked, {each.uid for each in members})
+        context = self._context_of(tracked.record.workload.namespace)
+        return in_pod_sets(found, stored_pod_sets(tracked), context) if found else []
 
     def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
         """Return the pods of the group that has the name now, the oldest first."""
@@ -337,9 +369,13 @@ class PodGroups:
         return in_pod_sets(members, stored_pod_sets(tracked), self._context_of(key[0]))
 
     def _belonging(self, key: tuple[str, str], tracked: Tracked | None) -> Iterator[Member]:
+        dispatching = self._dispatching
         for member in self._groups.get(key, {}).values():
-            if member.is_alive or (tracked is not None and member.group in ("", tracked.uid)):
-                yield member
+            if tracked is None:
+                if member.is_alive:
+                    yield member
+            elif member.is_alive or member.group in ("", tracked.uid):
+                yield member if dispatching is None else dispatching.member(tracked, member)
 
     def owner(self, tracked: Tracked) -> GroupOwner | None:
         """Return the owner of a group; None: it has none."""

@@ -91,7 +91,7 @@ class PodObstacles:
         now = self._clock()
         by_selector: dict[tuple[str, str], dict[str, Tracked]] = defaultdict(dict)
         known, self._polls = self._polls, {}
-        here = [(tracked, tracked.uid) for tracked in self._readiness.unready() if not tracked.runs_elsewhere]
+        here = ((tracked, tracked.uid) for tracked in self._readiness.unready() if _is_seen_here(tracked))
         for tracked, uid in (*here, *self._copies()):
             if (since := tracked.record.cleared_at) is None:
                 continue
@@ -167,6 +167,11 @@ class PodObstacles:
             names = dict.fromkeys(name for one in admission.pod_sets for name in one.flavors.values())
             labels = {name: self._flavors[name].spec.node_labels for name in names if name in self._flavors}
             self._inbox.put(Told(tracked.uid, PodProblem(obstacle(pods, wanted, labels))))
+
+
+def _is_seen_here(tracked: Tracked) -> bool:
+    """Whether the pods of a workload are here, or have the status of those that run in its place elsewhere."""
+    return not tracked.runs_elsewhere or (tracked.seen is not None and not tracked.seen.kind.pods_label)
 
 
 def _labels_its_pods(tracked: Tracked) -> bool:

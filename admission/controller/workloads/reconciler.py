@@ -75,7 +75,8 @@ class Reconciler:
         registry = self.state.registry
         tracked = registry.get(seen.uid)
         is_elsewhere = is_dispatched(kind, obj) or (tracked is not None and tracked.runs_elsewhere)
-        if self.dispatching is not None and is_elsewhere:
+        is_group = tracked is not None and self.environment.kinds.is_composed(tracked.record.workload)
+        if self.dispatching is not None and is_elsewhere and not is_group:  # a group is observed as its pods' copies
             seen = self.dispatching.observe(kind, obj, seen)
         if tracked is not None:
             if tracked.seen is None or not is_older(seen.resource_version, tracked.seen.resource_version):

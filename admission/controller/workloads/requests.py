@@ -114,7 +114,11 @@ class Requests:
         if step is Step.RELEASE:
             self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
         elif tracked.runs_elsewhere and self._dispatching is not None:
-            self._dispatching.send(tracked)
+            if not self._kinds.is_composed(tracked.record.workload):
+                self._dispatching.send(tracked)
+            elif self._group_requests.dispatch(tracked, self._dispatching, step) and tracked.start_patch is not None:
+                tracked.start_patch = None
+                self._record_admitted(tracked)
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
         elif step is Step.START and self._environment.context.is_lost:
@@ -216,8 +220,6 @@ class Requests:
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Handle an error by its type; when in doubt, read the object again before any other request."""
         tracked.attempts += 1
-        if self._dispatching is not None:
-            self._dispatching.report_failed(tracked.uid)
         if isinstance(error, NotFound):
             if self._kinds.is_composed(tracked.record.workload) and self._groups.members(tracked):
                 self._groups.enqueue(tracked)  # other pods were created during the search for its pods

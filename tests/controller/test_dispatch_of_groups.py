@@ -1,0 +1,212 @@
+"""Dispatch of pod groups: each pod of a group stays gated in the hub, and has a copy; all copies are in one cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from grouped_kinds import pods_until
+from other_clusters import cluster, state
+from pod_groups import member
+from test_dispatch_of_pods import RUNS_IN, end, gated, hub, is_plain, runs, seen, shows
+
+__all__ = ["hub"]
+
+
+async def create(hub, *names, group="g", total=2, **options):
+    """Create pods of one CPU each, as the webhook would gate them."""
+    for name in names:
+        manifest = gated(member(name, total, group, **options))
+        await hub.user.create("pods", "team-a", manifest)
+
+
+def run(*names):
+    """Whether pods of these names run, and no others."""
+
+    def until(found):
+        alive = {name: obj for name, obj in found.items() if obj["status"].get("phase") not in ("Succeeded", "Failed")}
+        return set(alive) == set(names) and all(map(runs, alive.values()))
+
+    return until
+
+
+async def copies(other, *names):
+    """Wait until exactly these copies of one's pods run, and return their uids by name."""
+    found = await pods_until(other.user, "team-a", run(*names))
+    return {name: found[name]["metadata"]["uid"] for name in names}
+
+
+async def test_group_runs_as_copies_in_one_cluster_and_ends_as_they_do(hub):
+    await create(hub, "g-0")
+    await hub.world.says("g", "It starts as a whole, and 1 of its 2 pods are there.")
+    assert not hub.b.user.list("pods")
+    await create(hub, "g-1")
+    before = await copies(hub.b, "g-0", "g-1")
+    record = await hub.world.record("g", "admitted")
+    assert (record.workload.kind, record.admission.cluster) == ("PodGroup", "b")
+    for name in before:
+        shown = await seen(hub.user, name, shows("Running"))
+        assert shown["metadata"]["annotations"][RUNS_IN] == "b"
+        copy = hub.b.user.get("pods", "team-a", name)
+        assert copy["spec"]["nodeSelector"] == {"type": "kwok"}
+        assert copy["metadata"]["labels"]["sluice.dev/origin-group"] == record.workload.uid
+    await create(hub, "h-0", "h-1", group="h")
+    await copies(hub.c, "h-0", "h-1")
+    await create(hub, "k-0", "k-1", group="k")
+    await hub.world.record("k", "pending", reason="WaitingForQuota")
+
+    await hub.world.order("g", held=True)
+    await hub.world.record("g", "pending", reason="OnHold")
+    for name in before:
+        back = hub.user.get("pods", "team-a", name)
+        assert is_plain(back)
+        assert not {RUNS_IN, "sluice.dev/pod-group-uid"} & set(back["metadata"]["annotations"])
+    await copies(hub.b, "k-0", "k-1")
+    for name in ("k-0", "k-1"):
+        await hub.user.delete("pods", "team-a", name)
+    assert (await hub.world.record("k", "finished")).outcome == "Deleted"
+    await hub.world.order("g", held=False)
+    again = await copies(hub.b, "g-0", "g-1")
+    assert not set(before.values()) & set(again.values())
+
+    await end(hub.b, "g-0")
+    await seen(hub.user, "g-0", shows("Succeeded"))
+    await hub.world.holds(1000, "g")
+    await end(hub.b, "g-1", "Failed")
+    await seen(hub.user, "g-1", shows("Failed"))
+    await create(hub, "g-2")
+    await copies(hub.b, "g-2")
+    await end(hub.b, "g-2")
+    over = await hub.world.record("g", "finished")
+    assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 2/2.")
+    assert {obj["metadata"]["name"] for obj in hub.b.user.list("pods")} == {"g-0", "g-1", "g-2"}  # so are their logs
+    for name in ("g-0", "g-1", "g-2"):
+        await hub.user.delete("pods", "team-a", name)
+    await hub.none_left(hub.b)
+
+
+async def test_pod_of_a_group_that_is_deleted_here_or_there_is_replaced_after_its_copy_is_gone(hub):
+    stubborn = {"terminationGracePeriodSeconds": 1_000_000}
+    manifest = gated(member("g-0", 2, **stubborn))
+    manifest["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
+    await hub.user.create("pods", "team-a", manifest)
+    await create(hub, "g-1", **stubborn)
+    before = await copies(hub.b, "g-0", "g-1")
+
+    await hub.b.user.delete("pods", "team-a", "g-1", grace=0)
+    await seen(hub.b.user, "g-1", lambda obj: runs(obj) and obj["metadata"]["uid"] != before["g-1"])
+    await seen(hub.user, "g-1", shows("Running"))
+
+    await hub.user.delete("pods", "team-a", "g-0")
+    await seen(hub.b.user, "g-0", lambda obj: "deletionTimestamp" in obj["metadata"])
+    await create(hub, "g-2", **stubborn)
+    await create(hub, "other-0", "other-1", group="other", total=2)
+    await copies(hub.c, "other-0", "other-1")  # so that g-2 was decided about
+    await hub.world.end()
+    await hub.start()
+    await create(hub, "last-0", group="last", total=1)
+    await hub.world.record("last", "pending", reason="WaitingForQuota")
+    assert {obj["metadata"]["name"] for obj in hub.b.user.list("pods")} == {"g-0", "g-1"}
+    assert is_plain(hub.user.get("pods", "team-a", "g-2"))
+
+    await hub.b.user.delete("pods", "team-a", "g-0", grace=0)
+    now = await copies(hub.b, "g-1", "g-2")
+    assert "CopyDeleted" not in [reason for reason, _ in await hub.world.history("g")]
+    # One of the same name replaces it as well.
+    await hub.user.delete("pods", "team-a", "g-1")
+    await create(hub, "g-1", **stubborn)
+    await seen(hub.b.user, "g-1", lambda obj: runs(obj) and obj["metadata"]["uid"] != now["g-1"])
+    assert (await copies(hub.b, "g-1", "g-2"))["g-2"] == now["g-2"]
+    await hub.user.delete("pods", "team-a", "g-1")
+    await hub.user.delete("pods", "team-a", "g-2")
+    assert (await hub.world.record("g", "finished")).outcome == "Deleted"
+    await hub.none_left(hub.b)
+
+
+async def test_evicted_group_goes_on_elsewhere_without_the_pods_that_have_succeeded(hub):
+    await create(hub, "g-0", "g-1")
+    await copies(hub.b, "g-0", "g-1")
+    await end(hub.b, "g-0")
+    await seen(hub.user, "g-0", shows("Succeeded"))
+    await hub.world.apply(cluster("b", state="Draining"))
+    await state(hub.world, "Draining")
+    await hub.world.order("g", held=True)
+    await hub.world.record("g", "pending", reason="OnHold")
+    await hub.world.order("g", held=False)
+    await copies(hub.c, "g-1")
+    assert {obj["metadata"]["name"] for obj in hub.b.user.list("pods")} == {"g-0"}
+    await end(hub.c, "g-1")
+    assert (await hub.world.record("g", "finished")).outcome == "Succeeded"
+    assert [obj["metadata"]["name"] for obj in hub.c.user.list("pods")] == ["g-1"]
+
+
+@pytest.mark.costly
+async def test_group_leaves_a_lost_cluster_and_its_copies_there_are_stopped_when_it_is_back(hub):
+    await create(hub, "g-0", "g-1")
+    await copies(hub.b, "g-0", "g-1")
+    await seen(hub.user, "g-1", shows("Running"))
+    hub.b.cut()
+    await state(hub.world, "Lost")
+    await end(hub.b, "g-1")  # not known here
+    hub.world.pass_time(1000)
+    await copies(hub.c, "g-0", "g-1")
+    assert "ClusterLost" in [reason for reason, _ in await hub.world.history("g")]
+    hub.b.mend()
+    await hub.none_left(hub.b)
+    await state(hub.world, "Active")
+    for name in ("g-0", "g-1"):
+        await end(hub.c, name)
+    assert (await hub.world.record("g", "finished")).outcome == "Succeeded"
+    assert not hub.b.user.list("pods")
+
+
+async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all(hub):
+    await hub.b.user.create("pods", "team-a", member("g-1", queue=None))
+    await create(hub, "g-0", "g-1")
+    await copies(hub.c, "g-0", "g-1")
+    assert "ClusterRefused" in [reason for reason, _ in await hub.world.history("g")]
+    (own,) = hub.b.user.list("pods")
+    assert "sluice.dev/origin" not in own["metadata"]["labels"]
+    for name in ("g-0", "g-1"):
+        assert (await seen(hub.user, name, shows("Running")))["metadata"]["annotations"][RUNS_IN] == "c"
+
+
+@pytest.mark.parametrize("lost", ["the answer to a creation", "the second writes", "the whole group"])
+async def test_group_whose_start_was_interrupted_runs_once(hub, lost):
+    if lost == "the answer to a creation":
+        rule = {"match": {"user": "sluice", "verb": "create", "resource": "pods"}, "do": "drop", "when": "after"}
+        hub.b.sandbox.faults.install({"rules": [{**rule, "limit": 1}]})
+    elif lost == "the second writes":
+        await hub.world.cut_off()
+    await create(hub, "g-0", "g-1")
+    before = await copies(hub.b, "g-0", "g-1")
+    await hub.world.end()
+    if lost == "the second writes":
+        await hub.world.reconnect()
+    if lost == "the whole group":
+        for name in before:
+            await hub.user.delete("pods", "team-a", name)
+    hub.b.sandbox.faults.remove()
+    await hub.start()
+    if lost == "the whole group":
+        await hub.none_left()
+        assert (await hub.world.record("g", "finished")).outcome == "Deleted"
+        return
+    for name in before:
+        await seen(hub.user, name, shows("Running"))
+    assert await copies(hub.b, *before) == before
+    assert not hub.c.user.list("pods")
+
+
+async def test_user_who_removes_the_gate_of_a_pod_of_a_group_gets_no_second_one(hub):
+    await create(hub, "g-0", "g-1")
+    await copies(hub.b, "g-0", "g-1")
+    await seen(hub.user, "g-0", shows("Running"))
+    moved = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "another"}}}
+    await hub.world.end()
+    await hub.user.patch("pods", "team-a", "g-1", moved)
+    await hub.start()
+    await hub.user.patch("pods", "team-a", "g-0", {"spec": {"schedulingGates": None}})
+    await copies(hub.b, "g-1")
+    assert Counter(obj["metadata"]["name"] for obj in hub.user.list("pods")) == {"g-1": 1}
+    assert (await hub.world.record("g", "admitted")).admission.cluster == "b"
