@@ -12,7 +12,6 @@ from admission.controller.workloads.children import Children
 from admission.controller.workloads.dispatching import Dispatching
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.failed_nodes import FailedNodes
-from admission.controller.workloads.group_requests import GroupRequests
 from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
@@ -93,9 +92,6 @@ class Leader:
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
         if self.dispatching is not None:
             self.dispatching.begin(self.reconciler, self.groups)
-        group_requests = GroupRequests(
-            groups=self.groups, reconciler=self.reconciler, client=client, sender=sender, inbox=inbox
-        )
         self.children = Children(
             reconciler=self.reconciler, groups=self.groups, sender=sender, events=events, inbox=inbox
         )
@@ -103,9 +99,10 @@ class Leader:
             reconciler=self.reconciler,
             children=self.children,
             groups=self.groups,
-            group_requests=group_requests,
+            client=client,
             sender=sender,
             events=events,
+            inbox=inbox,
         )
         self.ungating = Ungating(self.reconciler, nodes_and_pods, client, sender, inbox.wake)
         self.failed_nodes = FailedNodes(self.reconciler, nodes_and_pods)

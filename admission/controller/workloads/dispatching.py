@@ -1,7 +1,7 @@
 """Workloads of the hub that run as copies in other clusters: their state, and the requests that start and stop them.
 
 A pod group has a copy for each of its pods: what is due is decided for each of them as for a workload of its own, after
-`group_plan` has said which of them may run (`pod_groups`, `group_requests`).
+`group_plan` has said which of them may run (`pod_groups`, `requests`).
 
 Requests about the object go through the hub's Sender, those about the copy through the Writer of its cluster; answers
 are messages of the hub's inbox. What is due is decided by `copies.due`.

@@ -6,26 +6,38 @@ Level-based: they may be evaluated again at any time, and result in the same wri
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.cluster.events import ObjectReference
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.state.tracked import StartPatch
 from admission.controller.state.triggers import EditedBeforeStart, StartImpossible
+from admission.controller.workloads.group_plan import (
+    admitted_counts,
+    group_domains,
+    names_by_queue,
+    planned,
+    queue_of,
+    surplus_pods,
+)
 from admission.controller.workloads.scaling import reserved_scale_up
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import annotated, pointer
+from admission.model import child_sentences, sentences
 from admission.model.errors import Misconfigured
+from admission.model.pod_set_names import is_computed
 from admission.model.topology import DomainCount
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_plan import Member
+    from admission.controller.workloads.group_plan import GroupPlan, Member
     from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.limits import NamespaceContext
     from admission.model.queues import ResourceFlavor
     from admission.model.topology import Values
     from admission.model.workload import PodSetAssignment, Workload
@@ -45,6 +57,14 @@ class Write:
     """Merge patch that is sent before the deletion; None: none."""
     note: str = ""
     """Why it is stopped, for an Event; empty: none is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An Event is due about a pod that stays gated."""
+
+    target: ObjectReference
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +151,90 @@ def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list
 # --- pods of a group
 
 
+def desired_of_group(
+    tracked: Tracked,
+    seen: Observed,
+    step: Step,
+    members: Sequence[Member],
+    *,
+    kind: Kind,
+    context: NamespaceContext,
+    flavors: Mapping[str, ResourceFlavor],
+) -> Iterator[Write | Notice] | StartImpossible:
+    """Return what is due for the pods of a group that is started or stopped. `kind`: of pods.
+
+    Each write is created when it is asked for: a large group may be evicted meanwhile.
+    """
+    if step is Step.STOP:
+        return _stopped(tracked, members)
+    plan = planned(tracked, members, context)
+    domains = group_domains(tracked, members)
+
+    def started(member: Member) -> Write:
+        return started_pod(tracked, member, kind, flavors, domains)
+
+    if tracked.start_patch is not None:  # otherwise other pods of the group run already
+        try:
+            for member in _distinct_patches(tracked, plan.started):
+                started(member)
+        except Misconfigured as error:
+            return StartImpossible(seen.generation, str(error))
+    return chain(still_gated(tracked, members, plan), _started(tracked, plan, started))
+
+
+def _started(tracked: Tracked, plan: GroupPlan, started: Callable[[Member], Write]) -> Iterator[Write | Notice]:
+    """Ungate pods up to the admitted number of each role, and delete excess pods."""
+    for member in plan.started:
+        if tracked.record.state is not State.ADMITTED:
+            return
+        try:
+            yield started(member)
+        except Misconfigured as error:
+            yield Notice(pod_reference(tracked, member), str(error))
+    yield from (excess_pod(tracked, member) for member in plan.excess)
+
+
+def _stopped(tracked: Tracked, members: Iterable[Member]) -> Iterator[Write]:
+    """Delete ungated pods: the group was evicted, or never had quota. As in Kueue, gated pods are kept."""
+    evicted = tracked.record.state is State.EVICTING
+    note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # an eviction is reported for the group as a whole
+    for member in members:
+        if member.runs and not member.deleting:
+            yield _deleted_pod(tracked, member, note)
+
+
+def still_gated(tracked: Tracked, members: Sequence[Member], plan: GroupPlan) -> Iterator[Notice]:
+    """Say why pods stay gated, except those that queue by themselves."""
+    queue, alone = queue_of(members), {each.uid for each in surplus_pods(tracked, members, plan)}
+    message = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
+    for member in plan.gated:
+        if member.uid not in alone:
+            note = message(tracked.record.workload.name, admitted_counts(tracked).get(member.role, 0))
+            if member.queue != queue:
+                note = child_sentences.group_of_several_queues(names_by_queue(members))
+            yield Notice(pod_reference(tracked, member), note)
+
+
+def pod_reference(tracked: Tracked, member: Member) -> ObjectReference:
+    """Return the reference to a pod of a group."""
+    return ObjectReference("v1", "Pod", member.name, member.uid, tracked.record.workload.namespace)
+
+
+def _distinct_patches(tracked: Tracked, members: Iterable[Member]) -> Iterable[Member]:
+    """Return pods whose start patches may differ: one of each computed role, whose pods get the same patch.
+
+    All pods of declared pod sets, which may differ, and all pods if admission checks add labels, as labels are no part
+    of a role.
+    """
+    if tracked.updates:
+        return members
+    return {each.role if is_computed(each.role) else each.uid: each for each in members}.values()
+
+
 def started_pod(
     tracked: Tracked,
     member: Member,
     kind: Kind,
-    target: ObjectReference,
     flavors: Mapping[str, ResourceFlavor],
     domains: Mapping[str, Values],
 ) -> Write:
@@ -150,12 +249,19 @@ def started_pod(
     )
     body, _ = kind.start_patch(pod, replace(record.admission, pod_sets=own), flavors, tracked.updates)
     noted = annotated(pod, {ROLE: member.role, STARTED_WITH: tracked.uid})
-    return Write(target, [*body, *noted])
+    return Write(pod_reference(tracked, member), [*body, *noted])
 
 
-def deleted_pod(member: Member, target: ObjectReference, note: str) -> Write:
+def excess_pod(tracked: Tracked, member: Member) -> Write:
+    """Return the deletion of a pod beyond the quota of its group."""
+    note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
+    return _deleted_pod(tracked, member, note)
+
+
+def _deleted_pod(tracked: Tracked, member: Member, note: str) -> Write:
     """Return the deletion of a pod of a group, if it has not changed: if it has succeeded, it must be kept."""
-    return Write(target, None, version=member.version, preparation=before_deletion(member.object), note=note)
+    target, preparation = pod_reference(tracked, member), before_deletion(member.object)
+    return Write(target, None, version=member.version, preparation=preparation, note=note)
 
 
 def _in_domain(assignment: PodSetAssignment, values: Values | None) -> PodSetAssignment:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from admission.apimachinery.tables import duration
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
+from admission.cluster.events import ObjectReference
+from admission.controller.state.inbox import StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.triggers import (
     KindUnlisted,
@@ -17,24 +20,36 @@ from admission.controller.state.triggers import (
     StopHindered,
     Stopped,
 )
-from admission.controller.workloads.plan import ScaleUp, Write, desired, reference, step_of
+from admission.controller.workloads.group_plan import GroupPlan, Member, group_domains
+from admission.controller.workloads.plan import (
+    ScaleUp,
+    Write,
+    desired,
+    desired_of_group,
+    excess_pod,
+    reference,
+    started_pod,
+    step_of,
+    still_gated,
+)
 from admission.engine.vocabulary import PODS_UNSCHEDULED
 from admission.kinds.base import is_watched
 from admission.model import sentences
-from admission.model.errors import ClusterError, Misconfigured
+from admission.model.errors import ClusterError
 from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
-    from admission.cluster.client import Object
+    from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
-    from admission.controller.state.inbox import StepDone
+    from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.triggers import Trigger
     from admission.controller.workloads.children import Children
-    from admission.controller.workloads.group_requests import GroupRequests
+    from admission.controller.workloads.dispatching import Dispatching
+    from admission.controller.workloads.plan import Notice
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
@@ -48,6 +63,11 @@ MAX_BACKOFF = 30.0
 _PAUSE: Final = 1.0
 """Seconds between two looks at whether a cluster is open that has stopped nothing yet of what it must not run."""
 
+_RELABEL_WAIT: Final = 2.0
+"""Seconds until a group is checked again whose pods got their label back: the watch has to report them first."""
+_NO_PODS: Final = NotFound("no pod of the group exists", code=404, status={})
+"""Outcome of the read of a group without pods."""
+
 _CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "restore it"}
 
 
@@ -60,14 +80,15 @@ class Requests:
         reconciler: Reconciler,
         children: Children,
         groups: PodGroups,
-        group_requests: GroupRequests,
+        client: Client,
         sender: Sender,
         events: EventRecorder,
+        inbox: Inbox,
     ) -> None:
         self._reconciler = reconciler
         self._children = children
         self._groups = groups
-        self._group_requests = group_requests
+        self._client = client
         self._dispatching = reconciler.dispatching
         self._environment = reconciler.environment
         self._kinds = reconciler.environment.kinds
@@ -75,6 +96,7 @@ class Requests:
         self._isolated = reconciler.isolation.of
         self._sender = sender
         self._events = events
+        self._inbox = inbox
 
     def release_stopped(self) -> None:
         """Before a commit: release the quota of evicted workloads that have stopped and are restored."""
@@ -116,20 +138,15 @@ class Requests:
         elif tracked.runs_elsewhere and self._dispatching is not None:
             if not self._kinds.is_composed(tracked.record.workload):
                 self._dispatching.send(tracked)
-            elif self._group_requests.dispatch(tracked, self._dispatching, step) and tracked.start_patch is not None:
+            elif self._dispatch_group(tracked, self._dispatching, step) and tracked.start_patch is not None:
                 tracked.start_patch = None
                 self._record_admitted(tracked)
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
         elif step is Step.START and self._environment.context.is_lost:
             self._sender.remind(seen.uid, _PAUSE)
-        elif step is Step.START and self._kinds.is_composed(tracked.record.workload):
-            try:
-                self._group_requests.start(tracked)
-            except Misconfigured as error:
-                self._handle(tracked, StartImpossible(seen.generation, str(error)))
-        elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
-            self._group_requests.stop(tracked)
+        elif step in (Step.START, Step.STOP) and self._kinds.is_composed(tracked.record.workload):
+            self._send_each(tracked, seen, step)
         elif isinstance(due := desired(tracked, seen, step, self._environment.context.flavors), Write):
             self._sender.send(step, due)
         elif due is None or isinstance(due, ScaleUp):
@@ -139,6 +156,53 @@ class Requests:
                 self._children.scale_up(tracked.uid, due.counts)
         else:
             self._handle(tracked, due)
+
+    def _send_each(self, tracked: Tracked, seen: Observed, step: Step) -> None:
+        """Send what is due for the pods of a group."""
+        workload, context, kind = tracked.record.workload, self._environment.context, self._groups.pod_kind
+        due = desired_of_group(
+            tracked, seen, step, self._groups.members(tracked),
+            kind=kind, context=context.of_namespace(workload.namespace), flavors=context.flavors,
+        )  # fmt: skip
+        if isinstance(due, StartImpossible):
+            self._handle(tracked, due)
+            return
+        writes = due
+
+        def isolated() -> Iterator[Write | Notice]:
+            with self._isolated(tracked.uid):
+                yield from writes
+
+        if not self._sender.send_each(tracked.uid, step, kind, isolated()) and step is Step.STOP:
+            self._groups.enqueue(tracked)
+            self._inbox.wake()
+
+    def _dispatch_group(self, tracked: Tracked, dispatching: Dispatching, step: Step) -> bool:
+        """Send what is due for the copies of a group's pods, and for the pods; return whether all are started."""
+        members, kind, flavors = self._groups.members(tracked), self._groups.pod_kind, self._environment.context.flavors
+        may_run = tracked.record.state is State.ADMITTED and not tracked.record.checks_pending
+        plan = self._groups.plan(tracked, members) if may_run else GroupPlan((), (), ())
+        if step is Step.START and may_run:
+            for notice in still_gated(tracked, members, plan):
+                self._sender.tell(notice.target, "Pending", notice.note)
+        domains = group_domains(tracked, [dispatching.as_placed(tracked, each) for each in members])
+        excess, started = {each.uid for each in plan.excess}, {each.uid for each in plan.started}
+        for each in members:
+            if not self._groups.has(each.uid):
+                continue  # its copy only is left, and is being deleted
+            if each.uid in excess and dispatching.is_known(tracked, each):
+                if not (self._sender.is_busy(each.uid) or each.deleting):
+                    self._sender.send(Step.STOP, excess_pod(tracked, each))
+                continue
+
+            def start(each: Member = each) -> list[Object]:
+                patch = started_pod(tracked, each, kind, flavors, domains).patch
+                assert isinstance(patch, list), each.name
+                return patch
+
+            runs = may_run and each.uid not in excess and (each.runs or each.uid in started)
+            dispatching.send_member(tracked, each, start if runs else None)
+        return may_run and not plan.started
 
     def done(self, tracked: Tracked, message: StepDone) -> None:
         """Process the response to a request."""
@@ -195,7 +259,7 @@ class Requests:
     def read(self, tracked: Tracked) -> None:
         """Read the object of a workload."""
         if self._kinds.is_composed(tracked.record.workload):
-            self._group_requests.reconcile(tracked)
+            self._reconcile(tracked)
         else:
             self._sender.read(reference(tracked.record.workload))
 
@@ -205,7 +269,7 @@ class Requests:
         `unlisted`: kinds that cannot be listed. Their pending workloads stay unadmitted until the list succeeds:
         no watch would report the deletion of an object that was read before.
         """
-        self._group_requests.restore_watch_labels()
+        self._restore_watch_labels()
         for uid in [tracked.uid for tracked in self._state.registry]:
             tracked = self._state.registry.get(uid)
             if tracked is None or tracked.seen is not None or self._sender.is_busy(uid):
@@ -216,6 +280,50 @@ class Requests:
                 self.read(tracked)
             elif tracked.record.state is State.PENDING:
                 self._handle(tracked, KindUnlisted())
+
+    def _reconcile(self, tracked: Tracked) -> None:
+        """Reconcile the group from its watched pods; if none is known, search for pods without the watch label."""
+        uid, workload, owner = tracked.uid, tracked.record.workload, self._groups.owner(tracked)
+        if not self._sender.begin(uid):
+            return
+        if self._groups.members(tracked) or (owner is not None and owner.makes_pods):
+            self._groups.enqueue(tracked)
+            self._inbox.put(StepDone(uid, Step.WAIT, {"metadata": {"uid": uid}}))
+            return
+
+        async def search() -> None:
+            if await self._restore_labels(workload.namespace):
+                self._sender.pause(uid, _RELABEL_WAIT)
+            else:
+                self._inbox.put(StepDone(uid, Step.WAIT, _NO_PODS))
+
+        self._sender.run(search())
+
+    def _restore_watch_labels(self) -> None:
+        """Restore the watch label of pods that lost it while no watch was running, also in groups with other pods."""
+        groups = (each.record.workload for each in self._state.registry)
+        for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
+            self._sender.run(self._restore_labels(namespace))
+
+    async def _restore_labels(self, namespace: str) -> bool:
+        """Label the pods of groups in a namespace that lack their watch label, and so are not observed.
+
+        Returns whether there are any; True, too, if they cannot be listed. The watch then reports them.
+        """
+        kind, found = self._groups.pod_kind, False
+        path = self._kinds.path(kind, namespace, "-").removesuffix("/-")
+        try:
+            params = {"labelSelector": f"{kind.watched_label}!=true"}
+            async with aclosing(self._client.list_pages(path, params=params)) as pages:
+                async for page in pages:
+                    for pod in filter(self._groups.is_lost, page["items"]):
+                        found = True
+                        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+                        self._sender.label(kind, ObjectReference("v1", kind.kind, name, uid, namespace))
+        except ClusterError as error:
+            log.warning("cannot list the objects without watch label in %s: %s", path, error)
+            return True
+        return found
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Handle an error by its type; when in doubt, read the object again before any other request."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.traces import Traces
+    from admission.controller.workloads.plan import Notice
     from admission.kinds.base import Kind, Object
     from admission.kinds.registry import Kinds
 
@@ -141,7 +142,7 @@ class Sender:
         labels = {kind.watched_label: "true"}
         self.send(Step.WAIT, Write(target, {"metadata": {"uid": target.uid, "labels": labels}}))
 
-    def send_each(self, uid: str, step: Step, kind: Kind, writes: Iterator[Write]) -> bool:
+    def send_each(self, uid: str, step: Step, kind: Kind, writes: Iterator[Write | Notice]) -> bool:
         """Send the requests of a step about the members of a group, objects of `kind`; return whether there are any.
 
         At most IN_FLIGHT are under way, and each is created when it is sent, so that a large group does not delay other
@@ -153,9 +154,12 @@ class Sender:
 
         def send_next() -> None:
             nonlocal under_way
-            if (write := next(writes, None)) is not None:
-                under_way += 1
-                self._writer.submit(self._request(write), partial(answered, write))
+            for due in writes:
+                if isinstance(due, Write):
+                    under_way += 1
+                    self._writer.submit(self._request(due), partial(answered, due))
+                    return
+                self.tell(due.target, "Pending", due.note)
 
         def answered(write: Write, result: Object | ClusterError) -> None:
             nonlocal under_way
