@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.inbox import (
     ContextChanged,
@@ -27,6 +27,8 @@ from admission.controller.state.triggers import (
     ObjectDeleted,
     Ordered,
     PodProblem,
+    PodsCounted,
+    StopHindered,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
 from admission.model.errors import ClusterError
@@ -58,6 +60,10 @@ if TYPE_CHECKING:
     from admission.kinds.devices import Claimed
     from admission.store.records import QueueObjectVersion
     from admission.store.workloads.orders import OrdersAndChecks
+
+
+_OF_COPIES: Final = (LastPodEnded, PodProblem, PodsCounted, StopHindered)
+"""Triggers that a cluster learns of the pods of copies in it, which are workloads of the hub."""
 
 
 class Dispatcher:
@@ -160,8 +166,8 @@ class Dispatcher:
         uid, trigger = message.uid, message.trigger
         if self._state.registry.get(uid) is not None:
             self._trigger(uid, trigger)
-        elif self._tell_hub is not None and isinstance(trigger, LastPodEnded | PodProblem):
-            self._tell_hub(message)  # it is about a copy
+        elif self._tell_hub is not None and isinstance(trigger, _OF_COPIES):
+            self._tell_hub(message)
 
     def _nodes_and_pods_changed(self, message: NodesAndPodsChanged) -> None:
         for event in message.events:

@@ -118,11 +118,16 @@ class Scaling(ABC):
         Both versions are unsuspended. The patch is empty if `new` has no pods beyond those that `old` may have.
         """
 
-    @abstractmethod
-    def fewer_patch(self, obj: Object, wanted: Object) -> list[Object]:
-        """Return the JSON patch after which a running object has no more pods than another version of it asks for.
+    @property
+    def copies_grow(self) -> bool:
+        """Whether the copy of a dispatched object may get more pods while it runs."""
+        return self.grows
 
-        Empty if that asks for as many, or more.
+    @abstractmethod
+    def follow_patch(self, copy: Object, obj: Object, held: Mapping[str, int]) -> list[Object]:
+        """Return the JSON patch that gives the running copy of an object the pods that this asks for now.
+
+        `held`: number of pods with reserved quota, by pod set that may get more. Empty if nothing is to change.
         """
 
     def confine_patch(self, obj: Object) -> list[Object]:

@@ -332,19 +332,20 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
         how = "it gets more as soon as there is quota for them, and runs on"
         return [*patch, *annotation], f"a running {self.kind} has quota for the pods that it has; {how}"
 
-    def fewer_patch(self, obj: Object, wanted: Object) -> list[Object]:
-        """Lower the counts of pod sets."""
+    def follow_patch(self, copy: Object, obj: Object, held: Mapping[str, int]) -> list[Object]:
+        """Set the counts of pod sets."""
         try:
-            before, after = self.places(obj), {place.name: place for place in self.places(wanted)}
+            before, after = self.places(copy), {place.name: place for place in self.places(obj)}
         except Misconfigured:
             return []
         patch = [
-            revert_field(obj, wanted, keys)
+            revert_field(copy, obj, keys)
             for place in before
-            if (to := after.get(place.name)) and to.target == place.target and to.pods < place.pods
+            if (to := after.get(place.name)) and to.target == place.target
+            if to.pods < place.pods or (self.form.scales and place.pods < to.pods <= held.get(place.name, 0))
             for keys in place.count_fields
         ]
-        return [*same_generation(obj), *filter(None, patch)] if any(patch) else []
+        return [*same_generation(copy), *filter(None, patch)] if any(patch) else []
 
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Return the operations that set the counts requested in the annotation, where quota is reserved for them."""

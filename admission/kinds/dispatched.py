@@ -270,21 +270,18 @@ def observed(kind: Kind, obj: Object, seen: Observed, copy: Observed | None, *, 
         suspended = plain.suspended and (says_so or not runs_in(obj))
         active = not says_so and (seen.active or (kind.shows_copies and bool(status_patch(kind, obj, None))))
         return replace(plain, suspended=suspended, active=active, started=False, finished=seen.finished)
-    return replace(plain, suspended=False, active=True, started=True, finished=seen.finished)
+    return replace(plain, suspended=False, active=True, started=True, counts=(), finished=seen.finished)
 
 
 def _counts(own: Observed, copy: Observed) -> tuple[PodCount, ...]:
-    """Return the counts of a copy, and where its object asks for more, that number as a scale-up."""
+    """Return the counts of a copy, and where its object asks for more that can still run, that number as a scale-up."""
     asked = {count.name: max(count.wanted, count.scale_up) for count in own.counts}
-    return tuple(
-        count._replace(scale_up=asked[count.name] if asked.get(count.name, 0) > count.wanted else 0)
-        for count in copy.counts
-    )
 
+    def more(count: PodCount) -> int:
+        wanted = asked.get(count.name, 0)
+        return min(wanted, count.left) if own.kind.reports_pods and count.left is not None else wanted
 
-def fewer_patch(kind: Kind, obj: Object, copy: Object) -> list[Object]:
-    """Return the JSON patch of a copy whose object asks for fewer pods now; empty: it does not."""
-    return [] if kind.scaling is None else kind.scaling.fewer_patch(copy, obj)
+    return tuple(count._replace(scale_up=more(count) if more(count) > count.wanted else 0) for count in copy.counts)
 
 
 def watch_patch(kind: Kind, copy: Object) -> list[Object]:

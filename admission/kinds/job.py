@@ -135,7 +135,12 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
         return [] if _GATE.is_closed(obj) else _GATE.close(obj)
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """Set pod counts back where they would give more pods; suspend a Job that had none."""
+        """Set pod counts back where they would give more pods; suspend a Job that had none.
+
+        One that is dispatched runs elsewhere: its copy gets more pods when there is quota for them.
+        """
+        if old["spec"].get("managedBy") in DISPATCHED:
+            return [], ""
         before, after = _count(old["spec"]), _count(new["spec"])
         if after > before == 0:
             return self.gate(new), "a running Job without pods is suspended, and queues before it gets some"
@@ -148,13 +153,19 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
             )
         return [*filter(None, patch)], warning
 
-    def fewer_patch(self, obj: Object, wanted: Object) -> list[Object]:
-        """Lower parallelism; completions, too, if they are to be equal, as only then they may change."""
-        spec, to = obj["spec"], wanted["spec"]
-        if _count(to) >= _count(spec):
+    @property
+    def copies_grow(self) -> bool:
+        """Return True: its controller follows parallelism."""
+        return True
+
+    def follow_patch(self, copy: Object, obj: Object, held: Mapping[str, int]) -> list[Object]:
+        """Set parallelism; completions, too, if they are to be equal, as only then they may change."""
+        spec, to = copy["spec"], obj["spec"]
+        more = _needed({**copy, "spec": to}) if _count(to) > _count(spec) else 0
+        if _count(to) == _count(spec) or more > held.get("main", 0):
             return []
         fields = _COUNTS if to.get("completions") == to.get("parallelism", 1) else _COUNTS[:1]
-        return [*same_generation(obj), *filter(None, (_set_back(spec, to, field) for field in fields))]
+        return [*same_generation(copy), *filter(None, (_set_back(spec, to, field) for field in fields))]
 
     def confine_patch(self, obj: Object) -> list[Object]:
         """Have only finished pods replaced, before a deleted one is: its replacement comes after 10 s at the earliest.

@@ -276,9 +276,9 @@ def suspended_in_hub(cluster: str) -> str:
     )
 
 
-def fewer_refused(cluster: str, cause: str) -> str:
-    """A cluster does not accept that a copy gets fewer pods."""
-    return f"The cluster {cluster} does not give its copy fewer pods: {cause.rstrip('.')}."
+def number_refused(cluster: str, cause: str) -> str:
+    """A cluster does not accept that a copy gets more or fewer pods."""
+    return f"The cluster {cluster} does not accept the changed number of pods of its copy: {cause.rstrip('.')}."
 
 
 def copy_deleted(cluster: str) -> str:

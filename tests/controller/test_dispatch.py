@@ -325,19 +325,48 @@ async def test_job_that_its_user_suspends_stops_and_begins_anew(hub, clusters):
     assert "It was suspended by others" in dict(await hub.history("one"))["OutOfSync"]
 
 
-async def test_more_pods_than_the_copy_has_are_told(hub, clusters):
-    manifest = job("one", cpu="500m")
-    manifest["spec"]["completions"] = 9
+@pytest.mark.parametrize("managed_by", [None, DISPATCH])
+async def test_more_pods_get_quota_in_the_cluster_of_the_copy_or_wait_for_it(hub, clusters, managed_by):
+    """They wait although the other cluster has room for them, also after a restart of Sluice."""
+    manifest = job("one", cpu="500m", seconds=6000)
+    manifest["spec"] |= {"completions": 9, **({"managedBy": managed_by} if managed_by else {})}
     await hub.submit(manifest)
     await clusters.b.job("one", runs)
-    await hub.job("one", lambda obj: "sluice.dev/runs-in" in (obj["metadata"].get("annotations") or {}))
-    await hub.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": 3}})
+    await hub.submit(dispatched("other", cpu="500m", seconds=6000))
+    copy = await clusters.b.job("one", runs)
+    await clusters.b.job("other", runs)
+    await hub.job("one", is_active if managed_by else lambda obj: RUNS_IN in (obj["metadata"].get("annotations") or {}))
 
-    async def told():
-        return "2 more pods" in (await hub.record("one", "admitted")).message
+    async def grow(to):
+        await hub.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": to}})
 
-    await hub.eventually(told)
-    assert (await clusters.b.job("one", runs))["spec"]["parallelism"] == 1
+    async def holds(count, told=""):
+        async def look():
+            record = await hub.record("one", "admitted")
+            return record.admission.pod_sets[0].count == count and told in record.message
+
+        await hub.eventually(look)
+
+    await grow(3)
+    await holds(3)
+    larger = await clusters.b.job("one", lambda obj: obj["status"].get("ready") == 3)
+    assert larger["metadata"]["uid"] == copy["metadata"]["uid"]
+    await grow(4)
+    await holds(3, "It asks for 1 more pod: as soon as there is quota, without a restart.")
+    await hub.end()
+    await hub.start(join=clusters.join)
+    await holds(3, "It asks for 1 more pod: as soon as there is quota, without a restart.")
+    await hub.apply(cluster("b", state="Draining"))
+    await holds(3, "It asks for 1 more pod, and gets none as it is: Not in cluster b: it is draining.")
+    await hub.apply(cluster("b"))
+    await holds(3, "It asks for 1 more pod: as soon as there is quota, without a restart.")
+    await hub.user.delete("jobs", "team-a", "other", propagation="Background")
+    await holds(4)
+    larger = await clusters.b.job("one", lambda obj: obj["status"].get("ready") == 4)
+    assert larger["metadata"]["uid"] == copy["metadata"]["uid"]
+    assert not clusters.c.user.list("jobs")
+    reasons = [reason for reason, _ in await hub.history("one")]
+    assert (reasons.count("Resized"), "OutOfSync" in reasons) == (2, False)
 
 
 async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):

@@ -7,8 +7,12 @@ from contextlib import closing
 import pytest
 from custom_kinds import pod, pods_of, served, until
 from job_examples import cluster_queue, flavor, job, local_queue, runs
+from other_clusters import cluster as cluster_object
+from other_clusters import other_cluster, state
 from pod_examples import gated
 
+from admission.cluster.client import Client
+from admission.controller.clusters import Connection
 from admission.kinds import all_kinds
 
 NAME = "ray.io/raycluster"
@@ -104,21 +108,56 @@ def group_of(pod):
     return pod["metadata"]["labels"]["ray.io/group"]
 
 
-async def end(cluster, group):
-    """Let one of the terminating pods of a worker group end, as soon as there is one."""
+async def end(cluster, group, user=None):
+    """Let one of the terminating pods of a worker group end, as soon as there is one. `user`: of the pods' cluster."""
+    user = user or cluster.user
 
     async def one():
-        found = cluster.user.list("pods", "team-a")
+        found = user.list("pods", "team-a")
         return [each for each in found if "deletionTimestamp" in each["metadata"] and group_of(each) == group]
 
     found = await cluster.eventually(one)
-    await cluster.user.delete("pods", "team-a", found[0]["metadata"]["name"], grace=0)
+    await user.delete("pods", "team-a", found[0]["metadata"]["name"], grace=0)
 
 
 async def ledger(cluster):
     """(amount, end reason) of all ledger rows, in order."""
     record = await cluster.store.workloads.get("team-a", "ray")
     return [(row.amount, row.end_reason) for row in await cluster.store.workloads.ledger(record.workload.uid)]
+
+
+@pytest.mark.costly
+async def test_copy_follows_the_numbers_of_its_raycluster_and_quota_the_pods_of_the_copy(world, tmp_path):
+    async with other_cluster(tmp_path) as there, served(there.sandbox, KIND), served(world.sandbox, KIND):
+        in_b = {**flavor(), "spec": {**flavor()["spec"], "clusters": ["b"]}}
+        await world.apply(in_b, cluster_queue(cpu="6", dispatch={}), local_queue(), cluster_object("b"))
+
+        def join(_):
+            return Connection(Client.from_kubeconfig(there.kubeconfig), all_kinds(frameworks=(NAME,)), None)
+
+        async with gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
+            await world.start(kinds=KINDS, join=join)
+            await state(world, "Active")
+            manifest = ray_cluster(stop="never", gpu=3, cpu=2)
+            manifest["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+            await world.sandbox.local("alice").create(CLUSTERS, "team-a", manifest)
+            before = await ready(there, 6)
+            await until(world.user, CLUSTERS, "ray", lambda each: KIND.observe(each).ready)
+            await world.end()
+            await world.start(kinds=KINDS, join=join)
+            await scale(world, gpu=1)
+            await end(world, "gpu", there.user)
+            await world.holds(5000, "ray")  # includes the quota of terminating pods
+            asked = await scale(world, cpu=3)
+            assert asked["spec"]["workerGroupSpecs"][1]["replicas"] == 2
+            grown = await ready(there, 5)
+            await world.holds(6000, "ray")
+            assert len(before.items() & grown.items()) == 5  # one of them is still terminating
+            assert len(there.user.list("pods", "team-a")) == 6
+            shown = world.user.get(CLUSTERS, "team-a", "ray")
+            assert [each["replicas"] for each in shown["spec"]["workerGroupSpecs"]] == [1, 3]
+            assert SCALED not in shown["metadata"].get("annotations", {})
+            assert "OutOfSync" not in [reason for reason, _ in await world.history("ray")]
 
 
 @pytest.mark.costly

@@ -78,7 +78,7 @@ class CopyAnswered:
     cluster: str
     """The cluster of the copy."""
     verb: str
-    """`create`, `get`, `delete`, `shrink`, `look` (for what it needs; no result), `complete` (copy that along)."""
+    """`create`, `get`, `delete`, `scale`, `look` (for what it needs; no result), `complete` (copy that along)."""
     result: dict[str, Any] | ClusterError
     copy: str = ""
     """Uid of the copy that is to be deleted or completed."""

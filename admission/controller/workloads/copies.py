@@ -15,7 +15,8 @@ taken effect.
 | admitted  | suspended by us | any         | COMPLETE | what is copied along comes before its pods               |
 | admitted  | there           | suspended   | RESUME   | the second write of its start                            |
 | admitted  | there           | suspended   | STOPPED  | by others, after it was unsuspended                      |
-| admitted  | more pods       | unsuspended | SHRINK   | its object asks for fewer pods now                       |
+| admitted  | there           | unsuspended | GROW     | its annotation asks for more pods, and has quota for them |
+| admitted  | other pods      | unsuspended | SCALE    | its object asks for fewer now, or has quota for more     |
 | admitted  | there           | unsuspended | REPORT   | if the status of the copy is another one                 |
 | evicting  | unfinished      | any         | DELETE   | its quota is to be released, when the copy is gone       |
 | any       | finished        | unfinished  | REPORT   | it ends when its own status says so                      |
@@ -203,8 +204,10 @@ class CopyStep(Enum):
     """Delete the copy, after its pods."""
     COMPLETE = auto()
     """Copy along what it needs, and unsuspend the copy."""
-    SHRINK = auto()
-    """Give the copy fewer pods."""
+    GROW = auto()
+    """Write the number of pods into the object that its annotation asks for."""
+    SCALE = auto()
+    """Give the copy the pods that its object asks for, if there is quota for them."""
     STOPPED = auto()
     """Evict it: its user has suspended the object."""
     RESUME = auto()
@@ -227,12 +230,14 @@ def due(
     checks_pending: bool = False,
     completed: bool = False,
     begun: bool = False,
-    shrinks: bool = False,
+    grows: bool = False,
+    scales: bool = False,
 ) -> CopyStep:
     """Return what is due. `own`: the object by its own fields, `differs`: its status is not that of its copy.
 
     `certain`: whether it is known that there is no other copy. `completed`: whether the copy was unsuspended.
-    `begun`: whether the object was unsuspended for this copy. `shrinks`: whether it asks for fewer pods than the copy.
+    `begun`: whether the object was unsuspended for this copy. `grows`, `scales`: whether the object, or the copy,
+    is to have another number of pods.
     """
     if copy is None and not certain:
         return CopyStep.NOTHING
@@ -248,8 +253,10 @@ def due(
             return CopyStep.COMPLETE
         if own.suspended:
             return CopyStep.STOPPED if begun else CopyStep.RESUME
-        if shrinks:
-            return CopyStep.SHRINK
+        if grows:
+            return CopyStep.GROW
+        if scales:
+            return CopyStep.SCALE
         return CopyStep.REPORT if differs else CopyStep.NOTHING
     if copy is not None:
         return CopyStep.DELETE

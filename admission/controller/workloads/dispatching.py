@@ -31,6 +31,7 @@ from admission.controller.workloads.group_plan import member_of
 from admission.controller.workloads.needed import Lacking
 from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write
+from admission.controller.workloads.scaling import reserved_scale_up
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
 from admission.kinds.base import POD_OWNER, RENDERED, is_watched
 from admission.kinds.dispatched import (
@@ -40,7 +41,6 @@ from admission.kinds.dispatched import (
     copy_note,
     copy_of,
     end_patch,
-    fewer_patch,
     is_dispatched,
     is_stray,
     noted_copy,
@@ -193,8 +193,8 @@ class Dispatching:
         """By uid, the copy for which the object was seen unsuspended."""
         self._noted: dict[str, str] = {}
         """By uid, what the object says of its copy."""
-        self._not_shrunk: dict[str, int] = {}
-        """By uid, the generation of the object to which its cluster has not let the copy shrink."""
+        self._not_scaled: dict[str, int] = {}
+        """By uid, the generation of the object whose number of pods its cluster has not accepted for the copy."""
         self.has_ended = False
         """Whether the state was replaced, so that what is still to be sent for it may not be due any more."""
         self._looked_for: set[str] = set()
@@ -252,7 +252,7 @@ class Dispatching:
 
         `present`: uids of its pods.
         """
-        target = self._target(tracked)
+        target = self.target(tracked)
         if target is None or target.given_up:
             return []
         name, conventions = tracked.record.workload.name, self._groups.pod_kind.conventions
@@ -278,7 +278,7 @@ class Dispatching:
         copy, _ = self._copy(tracked, self._groups.pod_kind, each.uid)
         return each if copy is None else replace(each, raw=copy.raw, annotated_role=each.role)
 
-    def _target(self, tracked: Tracked) -> DispatchTarget | None:
+    def target(self, tracked: Tracked) -> DispatchTarget | None:
         """Return the cluster that a workload is dispatched to; None: it has left, or it is dispatched to none."""
         admission = tracked.record.admission
         return None if admission is None else self._targets().get(admission.cluster)
@@ -288,7 +288,7 @@ class Dispatching:
         admission = tracked.record.admission
         if admission is None or not admission.cluster:
             return None, True
-        target = self._target(tracked)
+        target = self.target(tracked)
         if target is None:
             return None, False
         if target.given_up:
@@ -303,11 +303,6 @@ class Dispatching:
             copy = None
         is_sure = uid not in self._unsure and not self.is_busy(uid)
         return None, copy is None and is_sure and target.knows(kind)
-
-    def pod_waiter(self, tracked: Tracked) -> PodWaiter | None:
-        """Return what polls the pods of a workload where its copy is; None: they are in the hub, or not to be found."""
-        target = self._target(tracked)
-        return None if target is None or target.given_up else target.pod_waiter
 
     def unwanted(self, target: DispatchTarget) -> list[Copy]:
         """Return the copies in a cluster that no workload needs any more."""
@@ -332,7 +327,7 @@ class Dispatching:
         """Return the workloads whose copies in a cluster are not ready, with the uid in the label of their pods."""
         found = []
         for tracked in self._reconciler.readiness.unready():
-            copy = target.copies.get(tracked.uid) if self._target(tracked) is target else None
+            copy = target.copies.get(tracked.uid) if self.target(tracked) is target else None
             if tracked.runs_elsewhere and copy is not None and _is_of(copy, tracked):
                 found.append((tracked, copy.uid if copy.kind.pods_label == POD_OWNER else tracked.uid))
         return found
@@ -366,7 +361,7 @@ class Dispatching:
         uid = one.uid
         if self.is_busy(uid) or self._sender.is_busy(uid):
             return
-        target = self._target(tracked)
+        target = self.target(tracked)
         copy, certain = self._copy(tracked, kind, uid)
         if copy is not None:
             self._unsure.discard(uid)
@@ -379,20 +374,29 @@ class Dispatching:
         own = own_state(kind, obj)
         if copy is not None and not copy.seen.suspended:
             self._completed[uid] = copy.uid
-        is_refused = self._not_shrunk.get(uid) == own.generation
-        fewer = [] if copy is None or is_refused else fewer_patch(kind, obj, copy.object)
-        patch = status_patch(kind, obj, None if copy is None else copy.object)
+        patches = {CopyStep.REPORT: status_patch(kind, obj, None if copy is None else copy.object)}
+        scaling, seen = kind.scaling, tracked.seen
+        if (
+            copy is not None
+            and scaling is not None
+            and seen is not None
+            and self._not_scaled.get(uid) != own.generation
+        ):
+            if counts := reserved_scale_up(tracked, seen):
+                patches[CopyStep.GROW] = scaling.scale_patch(obj, counts)
+            patches[CopyStep.SCALE] = scaling.follow_patch(copy.object, obj, counts)
         reported = "" if copy is None else copy.version, own.resource_version
         step = due(
             state,
             own,
             None if copy is None else copy.seen,
-            differs=bool(patch) and self._reported.get(uid) != reported,
+            differs=bool(patches[CopyStep.REPORT]) and self._reported.get(uid) != reported,
             certain=certain,
             checks_pending=tracked.record.checks_pending,
             completed=copy is not None and self._completed.get(uid) == copy.uid,
             begun=copy is not None and is_dispatched(kind, obj) and self._begun.get(uid) == copy.uid,
-            shrinks=bool(fewer),
+            grows=bool(patches.get(CopyStep.GROW)),
+            scales=bool(patches.get(CopyStep.SCALE)),
         )
         if copy is not None and not own.suspended:
             self._begun[uid] = copy.uid
@@ -405,12 +409,12 @@ class Dispatching:
         if step is CopyStep.CREATE and target is not None and not target.given_up:
             self._create(one, target, start)
         else:
-            self._request(step, one, copy, fewer if step is CopyStep.SHRINK else patch)
+            self._request(step, one, copy, patches.get(step, []))
 
     def _request(self, step: CopyStep, one: Original, copy: Copy | None, patch: list[Object]) -> None:
-        """Send the request of a step. `patch`: of the copy, if that is to shrink, else of the status."""
+        """Send the request of a step. `patch`: of the object, of its status, or of the copy, if it is a change."""
         tracked, kind, obj, _ = one
-        target = self._target(tracked)
+        target = self.target(tracked)
         match step:
             case _ if tracked.record.state is State.ADMITTED and target is not None and target.given_up:
                 pass  # it is about to be evicted
@@ -418,9 +422,11 @@ class Dispatching:
                 self._delete(one.uid, target, copy)
             case CopyStep.COMPLETE if target is not None and copy is not None:
                 self._complete(one, target, copy)
-            case CopyStep.SHRINK if target is not None and copy is not None:
+            case CopyStep.GROW:
+                self._sender.send(Step.WAIT, Write(self._reference(one), patch))
+            case CopyStep.SCALE if target is not None and copy is not None:
                 self._under_way.add(one.uid)
-                answer = partial(self._answer, one.uid, target.name, "shrink", copy.uid)
+                answer = partial(self._answer, one.uid, target.name, "scale", copy.uid)
                 target.writer.submit(Patch(_path(target, copy), patch), answer)
             case CopyStep.STOPPED if target is not None:
                 self._fail(tracked, OUT_OF_SYNC, sentences.suspended_in_hub(target.name))
@@ -602,7 +608,7 @@ class Dispatching:
             return
         tracked = one.tracked
         kind = target.kinds.get(one.kind.group, one.kind.kind)
-        if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete", "shrink"):
+        if isinstance(result, NotFound) and message.verb in ("get", "delete", "complete", "scale"):
             self._unsure.discard(uid)
             target.copies.remove(message.copy)
         elif (isinstance(result, AlreadyExists) and message.verb == "create") or (
@@ -612,9 +618,9 @@ class Dispatching:
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
             self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
-        elif isinstance(result, _REFUSALS) and message.verb == "shrink" and result.status.get("details"):
-            self._not_shrunk[uid] = own_state(one.kind, one.object).generation
-            text = sentences.fewer_refused(target.name, clean(str(result.status.get("message") or result)))
+        elif isinstance(result, _REFUSALS) and message.verb == "scale" and result.status.get("details"):
+            self._not_scaled[uid] = own_state(one.kind, one.object).generation
+            text = sentences.number_refused(target.name, clean(str(result.status.get("message") or result)))
             self._handle(tracked, PodProblem(text))
         elif isinstance(result, Lacking):
             self._refused(tracked, target.name, str(result))
@@ -626,7 +632,7 @@ class Dispatching:
                 self._unsure.add(uid)
             self._sender.pause(uid, random.uniform(0.5, 1.0) * _PAUSE)
             return
-        elif message.verb in ("create", "get", "complete", "shrink") and kind is not None:
+        elif message.verb in ("create", "get", "complete", "scale") and kind is not None:
             self._unsure.discard(uid)
             is_copy = self._put(target, kind, result)
             if message.verb == "get" and not is_copy:
@@ -675,7 +681,7 @@ class Dispatching:
             if self._groups.has(uid):
                 return
             self._reported.pop(uid, None)
-            for known in (self._completed, self._begun, self._not_shrunk, self._noted):
+            for known in (self._completed, self._begun, self._not_scaled, self._noted):
                 known.pop(uid, None)
             return
         record = tracked.record
@@ -683,7 +689,7 @@ class Dispatching:
         kind = self._reconciler.environment.kinds.of(record.workload)
         if not is_deleted or kind is None or self.is_busy(uid):
             return
-        to = self._target(tracked)
+        to = self.target(tracked)
         if to is not None and self._reconciler.environment.kinds.is_composed(record.workload):
             is_known = to.given_up or to.knows(self._groups.pod_kind)
             if is_known and not self.leaving(tracked, ()):  # `recheck` of its pods has their copies deleted

@@ -24,13 +24,14 @@ def is_edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | No
 
     `before`: the previous version of a running object that others may have changed; None: nothing to compare with.
     """
-    original = tracked.record.original or {}
+    original, suspension = tracked.record.original or {}, seen.kind.suspension
     if not seen.suspended:
         is_violated = scaling.violates_admission(tracked, seen)
         if before is None or tracked.record.checks_pending:  # with pending checks it is stopped, and not started yet
             return is_violated
-        return is_violated or not _is_unchanged(seen.kind, before, obj, original, environment)
-    suspension, without = seen.kind.suspension, restored(seen.kind, obj, original)
+        has_start = tracked.runs_elsewhere or suspension is None or suspension.is_as_started(obj, original)
+        return is_violated or not has_start or not _is_unchanged(seen.kind, before, obj, original, environment)
+    without = restored(seen.kind, obj, original)
     # An object that still carries its start is resumed with the number of pods that it has.
     if without is not obj and scaling.exceeds(tracked, seen):
         return True
@@ -44,12 +45,10 @@ def is_edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | No
 
 
 def _is_unchanged(kind: Kind, before: Object, obj: Object, original: Object, environment: Environment) -> bool:
-    """Return whether a running object still has its pod sets, and everything that its start injected.
+    """Return whether a running object still has its pod sets.
 
     Both versions are read with the present limits of the namespace: a changed LimitRange must not stop running objects.
     """
-    if kind.suspension is not None and not kind.suspension.is_as_started(obj, original):
-        return False
     context = environment.context.of_namespace(obj["metadata"]["namespace"])
     had, has = (_pods(kind, each, original, context) for each in (before, obj))
     if has is None:  # pod sets read from a rendered child: it may be about to be recreated

@@ -149,9 +149,14 @@ def last_pod_ended(change: WorkloadChange, event: LastPodEnded, environment: Env
 
 
 def context_changed(change: WorkloadChange, _: ContextChange, environment: Environment) -> None:
-    """Compute a pending workload's pod sets and priority again; hold one that was not observed in a closed cluster."""
+    """Compute a pending workload's pod sets and priority again; hold one that was not observed in a closed cluster.
+
+    An admitted one that asks for more pods may get them now, or not any more, where it was dispatched to.
+    """
     tracked = change.tracked
     if tracked.record.state is not State.PENDING:
+        if tracked.record.state is State.ADMITTED and tracked.runs_elsewhere and tracked.seen is not None:
+            scaling.request_more(change, tracked.seen, environment)
         return
     if tracked.seen is not None and (obj := tracked.object) is not None:
         _update_pending(change, tracked.seen, obj, environment)
@@ -336,7 +341,7 @@ def _update_admitted(
         change.evict(reason=OUT_OF_SYNC, message=sentences.EDITED)
     else:
         _update_priority(change, seen, environment)
-        scaling.follow_pod_counts(change, seen)
+        scaling.follow_pod_counts(change, seen, environment)
 
 
 def _has_other_class(tracked: Tracked, seen: Observed) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.triggers import Trigger
     from admission.controller.state.workload_change import WorkloadChange
-    from admission.controller.workloads.dispatching import Dispatching
+    from admission.controller.workloads.dispatching import Dispatching, DispatchTarget
     from admission.controller.workloads.environment import Environment
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.kinds.base import Kind, Object
@@ -65,7 +65,7 @@ class Reconciler:
     def handle(self, tracked: Tracked, trigger: Trigger) -> None:
         """Compute the transition of a workload for a trigger, and apply it."""
         change = transition(tracked, trigger, self.environment, now=self.state.now)
-        self._apply(change, tracked.deadline)
+        self._apply(change, tracked)
         if isinstance(trigger, RequestsMeasured):
             self._note_sample(change.tracked)
 
@@ -109,29 +109,35 @@ class Reconciler:
             kind = self.environment.kinds.of(workload)
             label = POD_OWNER if kind is None else kind.pods_label
             may_start = tracked.unsettled and tracked.finished_as is None
-            elsewhere = None if self.dispatching is None else self.dispatching.pod_waiter(tracked)
-            waiter = self._pod_waiter if elsewhere is None else elsewhere
+            target = self._runs_in(tracked)
+            waiter = self._pod_waiter if target is None or target.given_up else target.pod_waiter
             tracked.wait = waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
 
-    def _apply(self, change: WorkloadChange, deadline: float | None) -> None:
-        """Apply a change to state, deadlines, readiness and pod queries. `deadline`: the workload's previous one."""
+    def _runs_in(self, tracked: Tracked) -> DispatchTarget | None:
+        """Return the cluster in which the pods of a workload are; None: its own, or one that has left."""
+        return None if self.dispatching is None or not tracked.runs_elsewhere else self.dispatching.target(tracked)
+
+    def _apply(self, change: WorkloadChange, former: Tracked | None) -> None:
+        """Apply a change to state, deadlines, readiness and pod queries. `former`: the workload before; None: new."""
         tracked = change.tracked
         uid = tracked.record.workload.uid
         self.state.apply(change)
         if change.is_finished:
             self._note_finished(tracked)
-        if tracked.deadline != deadline:
+        if tracked.deadline != (None if former is None else former.deadline):
             self.deadlines.note(tracked)
         if change.was_evaluated:
             self.readiness.follow(tracked)
         if change.waits_for_pods:
             self.wait_for_pods(tracked)
         self._measure(tracked, finished=change.is_finished)
+        target = self._runs_in(former or tracked)
+        counter = self._pod_waiter if target is None else target.pod_waiter
         if tracked.surplus and tracked.seen is not None and not change.is_finished:
             label = tracked.seen.kind.pods_label
-            self._pod_waiter.count(uid, tracked.record.workload.namespace, label=label)
-        elif uid in self._pod_waiter.counting:
-            self._pod_waiter.stop_counting(uid)
+            counter.count(uid, tracked.record.workload.namespace, label=label)
+        elif uid in counter.counting:
+            counter.stop_counting(uid)
 
     def _measure(self, tracked: Tracked, *, finished: bool) -> None:
         """Have the requests of its first pods read after each start, unless that was long ago: of Jobs, of samples."""

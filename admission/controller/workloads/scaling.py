@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
     from admission.engine.events import Park
-    from admission.kinds.base import Observed
+    from admission.kinds.base import Observed, PodCount
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
 LARGER: Final = "+"
@@ -40,10 +40,10 @@ _FREED_QUOTA_RESOLVES: Final = frozenset({PENDING_EVALUATION, WAITING_FOR_PREEMP
 """Reasons for waiting that end when other workloads release quota."""
 
 
-def follow_pod_counts(change: WorkloadChange, seen: Observed) -> None:
+def follow_pod_counts(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
     """Process a version of an admitted workload's object that differs from its admission in numbers of pods at most."""
     _release_surplus(change, seen)
-    _request_more(change, seen)
+    request_more(change, seen, environment)
 
 
 def exceeds(tracked: Tracked, seen: Observed) -> bool:
@@ -65,12 +65,15 @@ def violates_admission(tracked: Tracked, seen: Observed) -> bool:
 
 
 def may_take_over(tracked: Tracked, admission: Admission) -> bool:
-    """Return whether a running workload may adopt this admission: same ClusterQueue, and same flavors per pod set."""
+    """Return whether a running workload may adopt this admission: same queue and cluster, and flavors per pod set."""
     record = tracked.record
     if record.state is not State.ADMITTED or record.admission is None:
         return False
-    old, new = ({each.name: each.flavors for each in one.pod_sets} for one in (record.admission, admission))
-    return old == new and record.admission.cluster_queue == admission.cluster_queue
+
+    def place(of: Admission) -> tuple[str, str, dict[str, Mapping[str, str]]]:
+        return of.cluster_queue, of.cluster, {each.name: each.flavors for each in of.pod_sets}
+
+    return place(record.admission) == place(admission)
 
 
 def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environment) -> None:
@@ -196,28 +199,27 @@ def _is_ending(seen: Observed) -> bool:
     return any(count.wanted for count in seen.counts) and not any(count.needed for count in seen.counts)
 
 
-def _request_more(change: WorkloadChange, seen: Observed) -> None:
+def request_more(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
     """Submit a larger version of the workload to the engine if the object requests more pods than it holds quota for.
 
-    A workload with admission checks is not enlarged: its checks have judged the present number of pods.
+    A workload with admission checks is not enlarged: its checks have judged the present number of pods. One that runs
+    elsewhere gets more where it runs.
     """
     tracked = change.tracked
-    held = _held_pods(tracked)
-    if (cluster := _cluster(tracked)) is not None:
-        known = {each.name: each.count for each in tracked.record.workload.pod_sets}
-        asked = sum(max(count.scale_up - known.get(count.name, count.scale_up), 0) for count in seen.counts)
-        change.report_larger(sentences.no_more_elsewhere(asked, cluster) if asked else "")
-        return
-    # An object that is still to be started with fewer pods (partial admission) has its full count: no request for more.
-    counts = {
-        count.name: max(held[count.name], 0 if seen.suspended and count.scale_up <= count.wanted else count.scale_up)
-        for count in seen.counts
-        if count.name in held
-    }
+    held, cluster = _held_pods(tracked), _cluster(tracked)
+    admitted = {each.name: each.count for each in tracked.record.workload.pod_sets}
+
+    def requested(count: PodCount) -> int:
+        # An object that starts with fewer pods (partial admission), or whose copy has, has its full count: no request
+        # for more.
+        least = admitted[count.name] if cluster else count.wanted if seen.suspended else 0
+        return count.scale_up if count.scale_up > least else 0
+
+    counts = {count.name: max(held[count.name], requested(count)) for count in seen.counts if count.name in held}
     more = sum(counts.values()) - sum(held[name] for name in counts)
-    if tracked.checks or not more:
+    if not more or (refusal := _why_no_more(tracked, seen, environment, more)):
         change.withdraw_larger()
-        change.report_larger(sentences.no_more_with_checks(more) if more else "")
+        change.report_larger(refusal if more else "")
         return
     pending, workload = tracked.larger, _with_counts(tracked.record.workload, {**held, **counts})
     larger = replace(
@@ -225,6 +227,8 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
         pod_sets=tuple(replace(each, min_count=None) for each in workload.pod_sets),  # no partial admission
         uid=f"{tracked.uid}{LARGER}",
         replaces=tracked.uid,
+        clusters=((cluster,),) if cluster else (),
+        passed_over=(),
         queued_at=change.now if pending is None else pending.queued_at,
     )
     if larger != pending:
@@ -232,10 +236,24 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
     change.report_larger(sentences.waits_for_more(more, tracked.larger_obstacle))
 
 
-def _cluster(tracked: Tracked) -> str | None:
-    """Return the cluster in which a copy runs in place of the object; None: it runs itself."""
+def _why_no_more(tracked: Tracked, seen: Observed, environment: Environment, more: int) -> str:
+    """Return why no quota is requested for `more` pods of a running workload; empty: it is."""
+    cluster, scaling = _cluster(tracked), seen.kind.scaling
+    if cluster and (scaling is None or not scaling.copies_grow):
+        return sentences.no_more_elsewhere(more, cluster)
+    if tracked.checks:
+        return sentences.no_more_with_checks(more)
+    destinations = environment.context.destinations
+    if not cluster or cluster in destinations.open:
+        return ""
+    why = destinations.closed.get(cluster) or sentences.is_not_active("Connecting")
+    return sentences.waits_for_more(more, sentences.passed_over(cluster, why))
+
+
+def _cluster(tracked: Tracked) -> str:
+    """Return the cluster in which a copy runs in place of the object; empty: it runs itself."""
     admission = tracked.record.admission
-    return None if admission is None else admission.cluster or None
+    return "" if admission is None else admission.cluster
 
 
 def _held_pods(tracked: Tracked) -> dict[str, int]:
