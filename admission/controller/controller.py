@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox, Message
     from admission.controller.state.leader_state import WorkloadRegistry
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.copies import Copy
     from admission.engine import Policy as EnginePolicy
     from admission.kinds.registry import Kinds
     from admission.model.queues import QueueObject
@@ -233,7 +234,7 @@ class Controller:
     def _copy_changed(self, uid: str) -> None:
         self._tell_hub(Recheck(uid))
 
-    def _unready_copies(self, site: Site) -> list[tuple[Tracked, str]]:
+    def _unready_copies(self, site: Site) -> list[tuple[Tracked, Copy, str]]:
         dispatching = self.home.leader.dispatching
         return [] if site is self.home or dispatching is None else dispatching.unready(site)
 

@@ -12,7 +12,7 @@ from admission.cluster.writer import Writer
 from admission.controller.intake.watches import ClusterWatches
 from admission.controller.leader import Leader
 from admission.controller.state.inbox import Inbox
-from admission.controller.workloads.copies import Copies
+from admission.controller.workloads.copies import Copies, Copy
 from admission.controller.workloads.failed_pods import FailedPods
 from admission.controller.workloads.failure_recovery import FailureRecovery
 from admission.controller.workloads.needed import Needed
@@ -59,7 +59,7 @@ class Site:
         leads: Callable[[], bool],
         faults: Faults,
         copy_changed: Callable[[str], None],
-        unready_copies: Callable[[Site], Iterable[tuple[Tracked, str]]],
+        unready_copies: Callable[[Site], Iterable[tuple[Tracked, Copy, str]]],
     ) -> None:
         """`leads`: whether this replica certainly is the leader and has claimed the cluster.
 

@@ -836,6 +836,16 @@ def no_pods(kind: str, said: str) -> str:
     return f"{text}. Its status says: {said}" if said else f"{text}."
 
 
+def no_pods_of_copy(kind: str, warning: str) -> str:
+    """The copy of an object has no pods some time after its start. `warning`: what Kubernetes says of it, or empty."""
+    return f"The controller of its copy, a {kind}, has created no pods. {warning}".rstrip()
+
+
+def warned(kind: str, name: str, text: str) -> str:
+    """Kubernetes warns of an object by an Event; `text`: its reason and message."""
+    return f"Kubernetes warns of the {kind} {name}: {text}"
+
+
 def unscheduled(pod: str, count: int, wanted: int, scheduler: str, selectors: Sequence[tuple[str, str]]) -> str:
     """The Kubernetes scheduler finds no node for some of its pods.
 

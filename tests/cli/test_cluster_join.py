@@ -89,6 +89,7 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
             "verbs": ["get"],
         },
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
     ]
     assert "sluice-copy-along-target" not in {each["metadata"]["name"] for each in documents}
     assert own(b, *MADE, *GATES) == before

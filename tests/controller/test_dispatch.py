@@ -294,6 +294,39 @@ async def test_pods_of_a_copy_that_cannot_run_are_reported_in_the_hub(hub, clust
     assert told.message.startswith("Its pod one-")
 
 
+async def test_warning_of_a_pod_of_a_copy_that_no_status_shows_is_reported_in_the_hub(hub, clusters):
+    manifest = dispatched("one", cpu="2")
+    manifest["spec"]["template"]["metadata"]["annotations"] |= {"sandbox.sluice.dev/start": "unpullable"}
+    await hub.submit(manifest)
+    await clusters.b.job("one", runs)
+    await hub.job("one", lambda obj: not obj["spec"]["suspend"])
+    user = clusters.b.user
+
+    async def waits():
+        return next(filter(lambda pod: (pod.get("status") or {}).get("containerStatuses"), user.list("pods")), None)
+
+    pod = await hub.eventually(waits)
+    containers = [{**each, "state": {"waiting": {"reason": "ContainerCreating"}}}
+                  for each in pod["status"]["containerStatuses"]]  # fmt: skip
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    await user.patch("pods", "team-a", name, {"status": {"containerStatuses": containers}}, subresource="status")
+    event = {
+        "metadata": {"name": f"{name}.1"},
+        "involvedObject": {"kind": "Pod", "namespace": "team-a", "name": name, "uid": uid},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": 'configmap "settings" not found',
+    }
+    await user.create("events", "team-a", event)
+    hub.pass_time(20)
+    told = f'Kubernetes warns of the Pod {name}: FailedMount: configmap "settings" not found'
+
+    async def is_told():
+        return (await hub.record("one", "admitted")).message == told
+
+    await hub.eventually(is_told)
+
+
 async def test_fewer_pods_and_another_priority_reach_what_runs(hub, clusters):
     high = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100}
     await hub.apply(high)

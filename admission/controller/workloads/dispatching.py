@@ -323,13 +323,13 @@ class Dispatching:
         # The copy of what has finished stays as long as its object, so that the logs of its pods do.
         return seen.finished is not None and self._exists(copy.kind, seen.key, origin.uid)
 
-    def unready(self, target: DispatchTarget) -> list[tuple[Tracked, str]]:
-        """Return the workloads whose copies in a cluster are not ready, with the uid in the label of their pods."""
+    def unready(self, target: DispatchTarget) -> list[tuple[Tracked, Copy, str]]:
+        """Return the workloads whose copies in a cluster are not ready, with these and the uid in their pods' label."""
         found = []
         for tracked in self._reconciler.readiness.unready():
             copy = target.copies.get(tracked.uid) if self.target(tracked) is target else None
             if tracked.runs_elsewhere and copy is not None and _is_of(copy, tracked):
-                found.append((tracked, copy.uid if copy.kind.pods_label == POD_OWNER else tracked.uid))
+                found.append((tracked, copy, copy.uid if copy.kind.pods_label == POD_OWNER else tracked.uid))
         return found
 
     # --- requests

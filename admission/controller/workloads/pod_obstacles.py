@@ -3,6 +3,9 @@
 Quota says nothing about nodes: a Job may be admitted, and its pods wait indefinitely for a node or an image. The
 pending pods of admitted workloads that are not ready some time after their start are listed, many workloads of a
 namespace in one request. Queued pods and pod groups are watched anyway, and need no request.
+
+What no status shows, such as a volume that cannot be mounted, is in Events only. Those about copies are read, as users
+of the hub cannot look at them.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from admission.cluster.errors import Forbidden
 from admission.controller.state.inbox import Told
 from admission.controller.state.triggers import PodProblem
 from admission.kinds.base import POD, POD_OWNER
@@ -21,11 +26,12 @@ from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.copies import Copy
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Readiness
     from admission.model.queues import ResourceFlavor
@@ -49,11 +55,19 @@ _TRANSIENT = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of waiting containers that are about to start."""
 
 
+class Unready(NamedTuple):
+    """A workload whose pods are not all ready."""
+
+    tracked: Tracked
+    copy: Copy | None
+    """What runs in its place in this cluster; None: it runs itself."""
+
+
 class PodObstacles:
     """Polls the pods of unready workloads, and puts `PodProblem` into the inbox.
 
-    `readiness`: knows the workloads to poll. `copies`: returns those of the hub that run as copies here, and the uid in
-    the label of their pods. `flavors`: ResourceFlavors by name. `clock`: returns the Unix time (s).
+    `readiness`: knows the workloads to poll. `copies`: returns those of the hub that run as copies here, with these and
+    the uid in the label of their pods. `flavors`: ResourceFlavors by name. `clock`: returns the Unix time (s).
     """
 
     def __init__(
@@ -63,7 +77,7 @@ class PodObstacles:
         readiness: Readiness,
         groups: PodGroups,
         *,
-        copies: Callable[[], Iterable[tuple[Tracked, str]]],
+        copies: Callable[[], Iterable[tuple[Tracked, Copy, str]]],
         flavors: Mapping[str, ResourceFlavor],
         clock: Callable[[], float],
     ) -> None:
@@ -89,31 +103,33 @@ class PodObstacles:
 
     async def _poll(self) -> None:
         now = self._clock()
-        by_selector: dict[tuple[str, str], dict[str, Tracked]] = defaultdict(dict)
+        by_selector: dict[tuple[str, str], dict[str, Unready]] = defaultdict(dict)
         known, self._polls = self._polls, {}
-        here = ((tracked, tracked.uid) for tracked in self._readiness.unready() if _is_seen_here(tracked))
-        for tracked, uid in (*here, *self._copies()):
+        here = ((tracked, None, tracked.uid) for tracked in self._readiness.unready() if _is_seen_here(tracked))
+        for tracked, copy, uid in (*here, *self._copies()):
             if (since := tracked.record.cleared_at) is None:
                 continue
             due, interval = known.get(tracked.uid, (since + FIRST_POLL, FIRST_POLL))
             if due <= now:
                 label = POD_OWNER if tracked.seen is None else tracked.seen.kind.pods_label
                 if label:
-                    by_selector[tracked.record.workload.namespace, label][uid] = tracked
+                    by_selector[tracked.record.workload.namespace, label][uid] = Unready(tracked, copy)
                 else:  # a pod, or a group of pods, which are watched
-                    self._report(tracked, self._watched_pods(tracked))
+                    self._tell(tracked, self._obstacle(tracked, self._watched_pods(tracked)))
                 due, interval = now + interval, min(2 * interval, MAX_INTERVAL)
             self._polls[tracked.uid] = due, interval
         for (namespace, label), workloads in by_selector.items():
-            uids = list(workloads)
+            uids, warnings = list(workloads), _Warnings(self._client, namespace)
             for start in range(0, len(uids), BATCH_SIZE):
                 batch = {uid: workloads[uid] for uid in uids[start : start + BATCH_SIZE]}
                 try:
-                    await self._poll_batch(namespace, label, batch)
+                    await self._poll_batch(namespace, label, batch, warnings)
                 except ClusterError as error:
                     log.warning("cannot list the pending pods of namespace %s: %s", namespace, error)
 
-    async def _poll_batch(self, namespace: str, label: str, workloads: Mapping[str, Tracked]) -> None:
+    async def _poll_batch(
+        self, namespace: str, label: str, workloads: Mapping[str, Unready], warnings: _Warnings
+    ) -> None:
         """Report the obstacles of workloads, by the value of the label on their pods."""
         while workloads:
             params = {
@@ -127,27 +143,34 @@ class PodObstacles:
                 pods[pod["metadata"]["labels"][label]].append(pod)
             # Not all pods of a workload are needed to see what is wrong; but those of one may fill the page.
             is_complete = not page["metadata"].get("continue")
-            for uid, tracked in workloads.items():
+            for uid, (tracked, copy) in workloads.items():
                 if uid in pods:
-                    self._report(tracked, pods[uid])
-            left = {uid: tracked for uid, tracked in workloads.items() if uid not in pods}
+                    text = self._obstacle(tracked, pods[uid])
+                    if not text and copy is not None:
+                        text = await warnings.last({pod["metadata"]["uid"] for pod in pods[uid]})
+                    self._tell(tracked, text)
+            left = {uid: workload for uid, workload in workloads.items() if uid not in pods}
             if is_complete and left:
-                await self._poll_without_pending(namespace, label, left)
+                await self._poll_without_pending(namespace, label, left, warnings)
             workloads = {} if is_complete else left
 
-    async def _poll_without_pending(self, namespace: str, label: str, workloads: Mapping[str, Tracked]) -> None:
+    async def _poll_without_pending(
+        self, namespace: str, label: str, workloads: Mapping[str, Unready], warnings: _Warnings
+    ) -> None:
         """Report workloads that have no pods at all, although they were started; the others have no obstacle."""
         params = {"labelSelector": f"{label} in ({','.join(workloads)})", "limit": str(_PAGE_SIZE)}
         page = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
         present = {pod["metadata"]["labels"][label] for pod in page["items"]}
         is_complete = not page["metadata"].get("continue")
-        for uid, tracked in workloads.items():
+        for uid, (tracked, copy) in workloads.items():
+            text = ""
             if is_complete and uid not in present and _labels_its_pods(tracked):
-                obj = tracked.object or {}
-                text = sentences.no_pods(tracked.record.workload.kind, _said(obj.get("status") or {}))
-                self._inbox.put(Told(tracked.uid, PodProblem(text)))
-            else:
-                self._report(tracked, ())
+                kind, obj = tracked.record.workload.kind, tracked.object or {}
+                if copy is None:
+                    text = sentences.no_pods(kind, _said(obj.get("status") or {}))
+                else:
+                    text = sentences.no_pods_of_copy(kind, await warnings.last({copy.uid}))
+            self._tell(tracked, text)
 
     def _watched_pods(self, tracked: Tracked) -> list[dict[str, Any]]:
         """Return a queued pod, or the ungated pending pods of a pod group, as last observed."""
@@ -160,13 +183,40 @@ class PodObstacles:
             if member.phase == "Pending" and not member.gated and not member.deleting
         ]
 
-    def _report(self, tracked: Tracked, pods: Iterable[dict[str, Any]]) -> None:
-        admission = tracked.record.admission
-        if tracked.record.state is State.ADMITTED and admission is not None:
-            wanted = sum(assigned.count for assigned in admission.pod_sets)
-            names = dict.fromkeys(name for one in admission.pod_sets for name in one.flavors.values())
-            labels = {name: self._flavors[name].spec.node_labels for name in names if name in self._flavors}
-            self._inbox.put(Told(tracked.uid, PodProblem(obstacle(pods, wanted, labels))))
+    def _obstacle(self, tracked: Tracked, pods: Iterable[dict[str, Any]]) -> str:
+        if (admission := tracked.record.admission) is None:
+            return ""
+        wanted = sum(assigned.count for assigned in admission.pod_sets)
+        names = dict.fromkeys(name for one in admission.pod_sets for name in one.flavors.values())
+        labels = {name: self._flavors[name].spec.node_labels for name in names if name in self._flavors}
+        return obstacle(pods, wanted, labels)
+
+    def _tell(self, tracked: Tracked, text: str) -> None:
+        if tracked.record.state is State.ADMITTED:
+            self._inbox.put(Told(tracked.uid, PodProblem(text)))
+
+
+class _Warnings:
+    """The Warning Events of a namespace, read when they are asked for first; none where they may not be read."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._path = f"/api/v1/namespaces/{namespace}/events"
+        self._events: list[dict[str, Any]] | None = None
+
+    async def last(self, uids: Collection[str]) -> str:
+        """Return what the last one about these objects says; empty: there is none. Raises ClusterError."""
+        if self._events is None:
+            self._events = []
+            with suppress(Forbidden):
+                params = {"fieldSelector": "type=Warning", "limit": str(_PAGE_SIZE)}
+                self._events = (await self._client.get(self._path, params=params))["items"]
+        found = [event for event in self._events if event["involvedObject"].get("uid") in uids]
+        if not found:
+            return ""
+        last = max(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+        about, reason, message = last["involvedObject"], last.get("reason") or "", last.get("message") or ""
+        return sentences.warned(about.get("kind") or "", about.get("name") or "", clean(f"{reason}: {message}"))
 
 
 def _is_seen_here(tracked: Tracked) -> bool:
