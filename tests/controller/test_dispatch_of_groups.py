@@ -37,10 +37,13 @@ async def copies(other, *names):
 
 
 async def test_group_runs_as_copies_in_one_cluster_and_ends_as_they_do(hub):
-    await create(hub, "g-0")
+    for user in (hub.user, hub.b.user):
+        await user.create("configmaps", "team-a", {"metadata": {"name": "settings"}})
+    volume = {"name": "settings", "configMap": {"name": "settings"}}
+    await create(hub, "g-0", volumes=[volume])
     await hub.world.says("g", "It starts as a whole, and 1 of its 2 pods are there.")
     assert not hub.b.user.list("pods")
-    await create(hub, "g-1")
+    await create(hub, "g-1", volumes=[volume])
     before = await copies(hub.b, "g-0", "g-1")
     record = await hub.world.record("g", "admitted")
     assert (record.workload.kind, record.admission.cluster) == ("PodGroup", "b")

@@ -135,12 +135,13 @@ class PodGroups:
         return None if key is None or self._kind is None else self._registry.named(self._kind, *key)
 
     def recheck(self, uid: str) -> bool:
-        """Enqueue the group with this uid, as copies of its pods have changed; return whether it is one."""
-        tracked = self._registry.get(uid)
-        if tracked is None or not self._kinds.is_composed(tracked.record.workload):
-            return False
-        self._updates.pods_changed((tracked.record.workload.namespace, tracked.record.workload.name))
-        return True
+        """Enqueue the group of this uid, or with a pod of it, as copies have changed; return whether there is one."""
+        key, tracked = self._group_of.get(uid), self._registry.get(uid)
+        if tracked is not None and self._kinds.is_composed(tracked.record.workload):
+            key = tracked.record.workload.namespace, tracked.record.workload.name
+        if key is not None:
+            self._updates.pods_changed(key)
+        return key is not None
 
     def object_deleted(self, uid: str) -> None:
         """Process the deletion of a pod or an owner of pods."""
