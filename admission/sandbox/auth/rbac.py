@@ -77,6 +77,11 @@ class Authorizer:
             self._decisions[key] = self._decide(user, attributes)
         return self._decisions[key]
 
+    @property
+    def decisions(self) -> dict[tuple[str, RequestAttributes], str | None]:
+        """Decisions since roles or bindings were last written: `(user name, attributes)` to `reason`'s result."""
+        return {(user.name, attributes): reason for (user, attributes), reason in self._decisions.items()}
+
     def _decide(self, user: User, attributes: RequestAttributes) -> str | None:
         for kind, binding, rules in self._bindings(user, attributes.namespace):
             if any(_rule_allows(rule, attributes) for rule in rules):
