@@ -19,8 +19,7 @@ import orjson
 
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.abilities import has_scale, suspend_fields
-from admission.kinds.base import MANAGED, POD, POD_SET, QUEUE_NAME, Conventions
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import MANAGED, POD, POD_SET, QUEUE_NAME, WORKLOAD_UID, Conventions
 from admission.kinds.grouping import GATE
 from admission.kinds.mcad import APP_WRAPPER
 from webhooks.expressions import condition, is_not_updated_by, is_queued, is_suspended, label

@@ -208,7 +208,7 @@ def create_app(
         ATTENTION_REPORT: attention.get,
         FAIRNESS_REPORT: FairnessReports(store).get,
         OBJECTIVE_REPORT: ObjectiveReports(store).get,
-        DRAIN_REPORT: DrainReports(store, cluster, rights).get,
+        DRAIN_REPORT: DrainReports(store, cluster, reach, rights).get,
         CLUSTER_REPORT: ClusterReports(store).get,
         TOPOLOGY_REPORT: TopologyReports(store, controller, rights).get,
         NAMESPACE_REPORT: rights.report,

@@ -121,7 +121,7 @@ OBJECTIVE_REPORT: Final = NamedReport("objectives", "ObjectiveReport", ("cluster
 COST_REPORT: Final = NamedReport("cost", "CostReport", ("book", "by", *_TIMES, *_FILTERS), of_namespace=True)
 QUOTE: Final = NamedReport("quote", "Quote", ("queue", "request", "seconds", "book"), of_all=False, of_namespace=True)
 FAIRNESS_REPORT: Final = NamedReport("fairness", "FairnessReport", ("cohort", *_TIMES))
-DRAIN_REPORT: Final = NamedReport("drain", "DrainReport", ("node", "flavor"))
+DRAIN_REPORT: Final = NamedReport("drain", "DrainReport", ("node", "cluster", "flavor"))
 CLUSTER_REPORT: Final = NamedReport("clusters", "ClusterReport")
 TOPOLOGY_REPORT: Final = NamedReport("topology", "TopologyReport", ("flavor", "level", "most", "within"))
 STAY_REPORT: Final = NamedReport("node", "StayReport", ("node", "from", "to"))

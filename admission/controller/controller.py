@@ -358,7 +358,7 @@ class Controller:
                 care = ReservationCare(self._store, self.events, self.engine, self.faults, interval=self.quota_interval)
                 group.create_task(care.run(), name="reservations")
                 drains = NodeDrains(
-                    self._store, self.home.client, self.home.inbox, lambda: self.home.leader.state.registry,
+                    self._store, lambda: self._sites,
                     leads=lambda: self.is_deciding, faults=self.faults, interval=self.quota_interval,
                 )  # fmt: skip
                 group.create_task(drains.run(), name="drains of nodes")
@@ -529,7 +529,13 @@ class Controller:
     def _new_shared(self) -> Shared:
         is_elsewhere = self._is_elsewhere if len(self._sites) > 1 else None
         return Shared(
-            Engine(self._policy.engine), Batch(), self._namespace_labels, self._tell_hub, self._targets, is_elsewhere
+            Engine(self._policy.engine),
+            Batch(),
+            self._namespace_labels,
+            self._tell_hub,
+            lambda: self.home.leader.state.registry,
+            self._targets,
+            is_elsewhere,
         )
 
     def _begun(self) -> None:
@@ -591,8 +597,9 @@ class Controller:
             self.faults.report(f"the row of workload {uid}", error)
         leaders = {name: site.leader for name, site in self._sites.items()}
         restore(loaded, seeds, leaders, namespaces=self.namespaces())
-        self.home.nodes_and_pods.follow(self.context.flavors)
-        self.home.nodes_and_pods.report()
+        for site in self._sites.values():
+            site.nodes_and_pods.follow(self.context.flavors)
+            site.nodes_and_pods.report()
         for leader in leaders.values():
             leader.reconciler.readiness.restored()
         records = [tracked.record for tracked in self._workloads()]
@@ -721,8 +728,10 @@ class Controller:
             raise
         for leader in leaders:
             leader.requests.send_due()
-            leader.ungating.changed(leader.state.resized)
-            leader.failed_nodes.placed_again(leader.state.resized)
+            leader.see_pods(leader.state.resized)
+            if leader is not self._leader:  # it may run in one of the others
+                leader.see_pods(self._state.resized)
+        for leader in leaders:
             leader.state.resized.clear()
             leader.ungating.send_due()
         self._provisioning_changed()
@@ -789,7 +798,8 @@ class Controller:
             site.leader.state.now = now
             site.leader.dispatcher.queue_objects(versions)
         self._clusters_changed(versions)
-        self.home.nodes_and_pods.follow(self.context.flavors)
+        for site in self._sites.values():
+            site.nodes_and_pods.follow(self.context.flavors)
         if self._shared.engine.lacks_history:
             await self._seed_policies()
         for site in self._sites.values():

@@ -23,6 +23,7 @@ from admission.controller.state.triggers import (
     CheckRulesChanged,
     ClaimsChanged,
     ContextChange,
+    Drained,
     LastPodEnded,
     ObjectDeleted,
     Ordered,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from admission.store.workloads.orders import OrdersAndChecks
 
 
-_OF_COPIES: Final = (LastPodEnded, PodProblem, PodsCounted, StopHindered)
+_OF_COPIES: Final = (Drained, LastPodEnded, PodProblem, PodsCounted, StopHindered)
 """Triggers that a cluster learns of the pods of copies in it, which are workloads of the hub."""
 
 
@@ -175,7 +176,7 @@ class Dispatcher:
         self._failed_nodes.changed(message)
         self._ungating.changed(message.workloads)
         for name in message.nodes:  # pods that wait for a node may be ungated when it is ready again
-            self._ungating.changed(self._state.engine.placed_on(name))
+            self._ungating.changed(self._state.engine.placed_on(name, self._context.cluster))
 
     def _trigger(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:

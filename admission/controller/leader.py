@@ -12,6 +12,7 @@ from admission.controller.workloads.children import Children
 from admission.controller.workloads.dispatching import Dispatching
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.failed_nodes import FailedNodes
+from admission.controller.workloads.hosted import Hosted
 from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
@@ -19,14 +20,14 @@ from admission.controller.workloads.ungating import Ungating
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox, Message
-    from admission.controller.state.leader_state import Batch
+    from admission.controller.state.leader_state import Batch, WorkloadRegistry
     from admission.controller.state.policy import ControllerPolicy
     from admission.controller.workloads.dispatching import DispatchTarget
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
@@ -45,6 +46,8 @@ class Shared(NamedTuple):
     """Returns the labels of a namespace, which has one meaning in all clusters; None: there is no such namespace."""
     tell_hub: Callable[[Message], None]
     """Puts a message into the inbox of `local`."""
+    hub_workloads: Callable[[], WorkloadRegistry]
+    """Returns the workloads whose objects are in `local`, some of which run elsewhere."""
     targets: Callable[[], Mapping[str, DispatchTarget]]
     """Returns the clusters other than `local`, by name: those that workloads are dispatched to."""
     is_elsewhere: Callable[[str, str], bool] | None
@@ -104,8 +107,9 @@ class Leader:
             events=events,
             inbox=inbox,
         )
-        self.ungating = Ungating(self.reconciler, nodes_and_pods, client, sender, inbox.wake)
-        self.failed_nodes = FailedNodes(self.reconciler, nodes_and_pods)
+        self.hosted = Hosted(self.reconciler, shared.hub_workloads, shared.tell_hub)
+        self.ungating = Ungating(self.hosted, nodes_and_pods, client, sender, inbox.wake)
+        self.failed_nodes = FailedNodes(self.hosted, nodes_and_pods)
         self.dispatcher = Dispatcher(
             self.reconciler,
             self.children,
@@ -118,6 +122,11 @@ class Leader:
             shared.namespace_labels,
             None if self.dispatching is not None else shared.tell_hub,
         )
+
+    def see_pods(self, uids: Collection[str]) -> None:
+        """Look at the pods of workloads that are in this cluster: what these hold has changed."""
+        self.ungating.changed(uids)
+        self.failed_nodes.placed_again(uids)
 
     def objects(self) -> dict[str, StoredObject]:
         """Return all objects that were compared with stored workloads, by uid."""

@@ -22,10 +22,11 @@ from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.controller.workloads.provisioning import Provisioning
 from admission.controller.workloads.renderings import sources_first
 from admission.controller.workloads.sender import Sender
+from admission.kinds.base import POD_OWNER
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from admission.cluster.client import Client
     from admission.controller.leader import Shared
@@ -115,7 +116,7 @@ class Site:
         self.inbox = Inbox(arrived, capacity=CAPACITY if self.name == LOCAL else CAPACITY_OF_OTHERS)
         self._pod_waiter = PodWaiter(client, self.inbox)
         is_metered = self._policy.usage is not None and self.name == LOCAL
-        self.nodes_and_pods = NodesAndPods(client, self.inbox, names_pods=is_metered)
+        self.nodes_and_pods = NodesAndPods(client, self.inbox, self.name, names_pods=is_metered)
         self._sender = Sender(self.kinds, client, self.writer, self.events, self.inbox, traces)
         self.provisioning = Provisioning(
             self._store, client, self.writer, self.events, self.kinds, self.context,
@@ -128,6 +129,12 @@ class Site:
     def pod_waiter(self) -> PodWaiter:
         """Polls pods in the cluster."""
         return self._pod_waiter
+
+    def pod_owners(self) -> Iterator[tuple[Tracked, str]]:
+        """Yield the workloads whose pods are in the cluster, each with the uid of the object that these name."""
+        for tracked in self.leader.hosted:
+            copy = self.copies.get(tracked.uid)
+            yield tracked, tracked.uid if copy is None or copy.kind.pods_label != POD_OWNER else copy.uid
 
     def knows(self, kind: Kind) -> bool:
         """Whether it is certain which objects of a kind the cluster has."""

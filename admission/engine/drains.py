@@ -8,15 +8,12 @@ Reserved nodes are that for all others than their holders (`reserved_domains`).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.engine.events import Evict
 from admission.engine.reserved_domains import ReservedDomains
 from admission.engine.vocabulary import DRAINED, RESERVED_FOR_OTHERS
 from admission.model import sentences
-from admission.model.topology import HOSTNAME
-from admission.model.workload import NodeRequirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from admission.engine.registry import Registry
     from admission.model.drains import DrainSpec
     from admission.model.reservations import ReservationSpec
-    from admission.model.workload import PodSet, Workload
+    from admission.model.workload import Workload
 
 
 class Drains:
@@ -73,8 +70,8 @@ class Drains:
         self.changes_at = min((at for at in (*times, *self.reserved.times()) if at > now), default=None)
         self._is_due = True
         if registry.placed is not None:
-            begun = (spec for spec in self._specs.values() if spec.starts_at is None or spec.starts_at <= now)
-            registry.placed.topologies.drain({name for spec in begun for name in spec.nodes})
+            begun = [spec for spec in self._specs.values() if spec.starts_at is None or spec.starts_at <= now]
+            registry.placed.topologies.drain({(spec.cluster, name) for spec in begun for name in spec.nodes})
         self.differ = bool(self.reserved)
         self.differ |= any(spec.starts_at is not None and spec.starts_at > now for spec in self._specs.values())
         for domain in registry.forest.domains.values():
@@ -94,12 +91,15 @@ class Drains:
     def against(self, workload: Workload) -> frozenset[str]:
         """Return what must not be used by a workload that starts now.
 
-        Nodes, flavors as `flavor/NAME`, and what is reserved as `reservation/NAME`.
+        Nodes as `CLUSTER/NODE`, flavors as `flavor/NAME`, and what is reserved as `reservation/NAME`.
         """
         drained = (
             name
             for spec in self._against(workload)
-            for name in (*spec.nodes, *(f"flavor/{flavor}" for flavor in spec.flavors))
+            for name in (
+                *(f"{spec.cluster}/{node}" for node in spec.nodes),
+                *(f"flavor/{flavor}" for flavor in spec.flavors),
+            )
         )
         return frozenset((*drained, *self.reserved.names(workload)))
 
@@ -119,25 +119,18 @@ class Drains:
             for name in spec.flavors
         }
 
-    def pod_sets(self, workload: Workload, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-        """Return the pod sets with the nodes excluded on which they must not start, for their placement."""
-        names = {name for spec in self._against(workload) for name in spec.nodes}
-        reserved = self.reserved.hosts(workload) if self.reserved else set()
-        if not names and not reserved:
-            return pod_sets
+    def hostnames(self, workload: Workload) -> dict[str, set[str]]:
+        """Return the hostnames of the nodes on which a workload must not start now, by cluster."""
+        found: dict[str, set[str]] = self.reserved.hosts(workload) if self.reserved else {}
+        for spec in self._against(workload):
+            if spec.nodes:
+                found.setdefault(spec.cluster, set()).update(self._hostnames(spec))
+        return found
+
+    def _hostnames(self, spec: DrainSpec) -> Iterator[str]:
         placed = self._registry.placed
-        known = {} if placed is None else placed.topologies.nodes
-        hosts = sorted(reserved.union(known[name].hostname if name in known else name for name in names))
-        elsewhere = NodeRequirement(HOSTNAME, "NotIn", tuple(hosts))
-        return tuple(
-            replace(
-                pod_set,
-                affinity=((elsewhere,),)
-                if pod_set.affinity is None
-                else tuple((*term, elsewhere) for term in pod_set.affinity),
-            )
-            for pod_set in pod_sets
-        )
+        known = {} if placed is None else placed.topologies.nodes_of(spec.cluster)
+        return (known[name].hostname if name in known else name for name in spec.nodes)
 
     def evict(self) -> list[Evict]:
         """Mark workloads as evicting that run where a deadline has passed, and return their evictions."""
@@ -174,9 +167,7 @@ class Drains:
         placed = self._registry.placed
         if placed is None:
             return set()
-        known = placed.topologies.nodes
-        hosts = (known[name].hostname if name in known else name for name in spec.nodes)
-        return {uid for host in hosts for uid in placed.on(host)}
+        return {uid for host in self._hostnames(spec) for uid in placed.on(host, spec.cluster)}
 
 
 def _is_drained(held: Held, flavors: set[str], uids: set[str]) -> bool:

@@ -191,7 +191,7 @@ class Engine:
             return None
         return SecondPass(
             placed.topologies, due, now, fail_fast=rules.fail_fast, search=self._targets_of, victims=victims,
-            away=self._registry.drains.pod_sets,
+            kept_from=self._registry.drains.hostnames,
         )  # fmt: skip
 
     def _targets_of(self, due: Due, assignment: Assignment, placing: Trial) -> list[Target]:
@@ -351,10 +351,10 @@ class Engine:
         evicts = registry.policies.evicts_at() if registry.policies.evicting else None
         return min((at for at in (woken, again, evicts, *delays) if at is not None), default=None)
 
-    def placed_on(self, hostname: str) -> Collection[str]:
+    def placed_on(self, hostname: str, cluster: str) -> Collection[str]:
         """Return the uids of the workloads that hold quota for pods on this node."""
         placed = self._registry.placed
-        return () if placed is None else placed.on(hostname)
+        return () if placed is None else placed.on(hostname, cluster)
 
     def failed_nodes(self, uid: str) -> tuple[str, ...]:
         """Return the failed nodes that the last `NodesFailed` of a workload has named, until there are other ones."""

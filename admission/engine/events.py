@@ -22,6 +22,7 @@ from admission.model.queues import (
     Topology,
     UserLimit,
 )
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,6 +168,7 @@ class NodeChanged:
     """A node was added or has changed. Only with `Policy.topology`, as all events of nodes and pods."""
 
     node: NodeState
+    cluster: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class NodeDeleted:
     """A node is gone."""
 
     name: str
+    cluster: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class PodBound:
     node: str
     requests: Mapping[str, int]
     """Resource to amount, without `pods`."""
+    cluster: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,14 @@ class PodEnded:
     """Such a pod has ended, or is gone."""
 
     uid: str
+    cluster: str = LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class NodesListed:
+    """All nodes of a cluster, and all pods on them, follow: others that were known before are gone."""
+
+    cluster: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +231,7 @@ class ChecksReady:
     """By name of the pod set."""
 
 
-TopologyEvent: TypeAlias = NodeChanged | NodeDeleted | PodBound | PodEnded | NodesFailed | ChecksReady
+TopologyEvent: TypeAlias = NodeChanged | NodeDeleted | PodBound | PodEnded | NodesListed | NodesFailed | ChecksReady
 
 Event: TypeAlias = (
     QueueObjectChanged

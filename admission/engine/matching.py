@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.model import sentences
-from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +24,8 @@ def elsewhere(flavor: ResourceFlavor, cluster: str, clusters: Mapping[str, Mappi
     `clusters`: the labels of the clusters that have joined, by name.
     """
     spec = flavor.spec
-    if spec.topology_name is not None and cluster != LOCAL:  # nodes of different clusters may have the same name
-        return sentences.in_other_clusters(flavor.name, [LOCAL], cluster)
+    if spec.topology_name is not None and cluster != spec.cluster:
+        return sentences.in_other_clusters(flavor.name, [spec.cluster], cluster)
     if spec.clusters and cluster not in spec.clusters:
         return sentences.in_other_clusters(flavor.name, spec.clusters, cluster)
     selector = spec.cluster_selector

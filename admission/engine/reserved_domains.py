@@ -92,9 +92,13 @@ class ReservedDomains:
         for kept in self.against(workload):
             yield f"reservation/{kept.name}"
 
-    def hosts(self, workload: Workload) -> set[str]:
-        """Return the hostnames of the nodes that a workload must not use if it starts now."""
-        return {host for kept in self.against(workload) for host in self._hosts(kept)}
+    def hosts(self, workload: Workload) -> dict[str, set[str]]:
+        """Return the hostnames of the nodes that a workload must not use if it starts now, by cluster."""
+        found: dict[str, set[str]] = {}
+        for kept in self.against(workload):
+            for cluster, host in self._hosts(kept):
+                found.setdefault(cluster, set()).add(host)
+        return found
 
     def why(self, workload: Workload) -> str:
         """Return the sentences about what keeps a workload off nodes now; empty: nothing does."""
@@ -104,16 +108,17 @@ class ReservedDomains:
             kept.text + (later if kept.begins > now else "") for kept in self.against(workload) if self._hosts(kept)
         )
 
-    def _hosts(self, kept: _Kept) -> list[str]:
-        """Return the hostnames of the nodes in its domains."""
-        topology, hosts = kept.spec.topology, []
+    def _hosts(self, kept: _Kept) -> list[tuple[str, str]]:
+        """Return the (cluster, hostname) of the nodes in its domains."""
+        topology, hosts = kept.spec.topology, list[tuple[str, str]]()
         assert topology is not None
         for tree in self._trees(kept.spec):
             if topology.level in tree.levels:
                 depth = tree.levels.index(topology.level) + 1
                 for text in topology.domains:
                     values = tuple(text.split("/"))
-                    hosts += [leaf.values[-1] for leaf in tree.below(values)] if len(values) == depth else []
+                    leaves = tree.below(values) if len(values) == depth else []
+                    hosts += [(tree.cluster, leaf.values[-1]) for leaf in leaves]
         return hosts
 
     def _trees(self, spec: ReservationSpec) -> list[Tree]:
@@ -131,11 +136,11 @@ class ReservedDomains:
 
     # --- what is in the way
 
-    def _in_the_way(self, kept: _Kept, hosts: Iterable[str], at: float) -> list[Held]:
+    def _in_the_way(self, kept: _Kept, hosts: Iterable[tuple[str, str]], at: float) -> list[Held]:
         """Return the workloads of others that have pods on these nodes, and may not have ended at a time."""
         placed = self._registry.placed
         assert placed is not None
-        uids = {uid: None for host in hosts for uid in placed.on(host)}
+        uids = {uid: None for cluster, host in hosts for uid in placed.on(host, cluster)}
         now, found = self._registry.now, []
         for held in (self._registry.held[uid] for uid in uids):
             ends = held.ends_by if held.ends_by > now else inf  # it has outlived its time limit
@@ -219,7 +224,7 @@ class ReservedDomains:
         for tree in trees:
             for domain in tree.level(tree.levels.index(level)):
                 leaves = tree.below(domain.values)
-                hosts = [leaf.values[-1] for leaf in leaves]
+                hosts = [(tree.cluster, leaf.values[-1]) for leaf in leaves]
                 room = {name: sum(leaf.base.get(name, 0) for leaf in leaves) for name in needed}
                 if taken.isdisjoint(hosts) and all(room[name] >= amount for name, amount in needed.items()):
                     blocking = len(self._in_the_way(kept, hosts, max(kept.begins, self._registry.now)))

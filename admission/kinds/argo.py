@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.kinds import paths
-from admission.kinds.base import POD_SET
+from admission.kinds.base import POD_SET, WORKLOAD_UID
 from admission.kinds.common import quote
-from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.places import Place, as_template
 from admission.model.errors import Misconfigured
 

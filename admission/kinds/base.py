@@ -95,6 +95,8 @@ RENDERED: Final = "rendered"
 """Key beside `spec`: the last seen state of the child that an object's pod sets are read from (`Kind.rendered_by`)."""
 NUMBERS: Final = "numbers"
 """Key in `RENDERED`: pods that the object's running child requests, and asks for, by pod set: `{"gpu": [2, 3]}`."""
+WORKLOAD_UID: Final = "sluice.dev/workload-uid"
+"""Label that a start injects into pod templates: pods are found by it where the status does not count them."""
 POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
 """Label on each pod of a Job, with the Job's uid; a pod that is orphaned, then adopted by another Job, keeps it."""
 

@@ -19,6 +19,7 @@ from admission.kinds.base import (
     POD_SET,
     RENDERED,
     SCALE_REQUEST,
+    WORKLOAD_UID,
     Kind,
     Outcome,
     PodCount,
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet
 
-WORKLOAD_UID: Final = "sluice.dev/workload-uid"
-"""Label that a start injects into all pod templates: pods are found by it, as the status does not count them."""
 MAX_POD_SETS: Final = 32
 """Maximum number of pod sets of one object; more are rejected, as a cycle's duration grows with them."""
 _MOST_PODS: Final = 2**31 - 1

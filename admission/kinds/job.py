@@ -10,7 +10,18 @@ import orjson
 
 from admission.kinds import templates, topology
 from admission.kinds.abilities import Ownership, Scaling, Suspension
-from admission.kinds.base import ANNOTATIONS, DISPATCHED, KUEUE, POD, POD_OWNER, Kind, Object, Outcome, PodCount
+from admission.kinds.base import (
+    ANNOTATIONS,
+    DISPATCHED,
+    KUEUE,
+    POD,
+    POD_OWNER,
+    WORKLOAD_UID,
+    Kind,
+    Object,
+    Outcome,
+    PodCount,
+)
 from admission.kinds.children import find_pod_set
 from admission.kinds.common import NOTHING, first, lock, quote
 from admission.kinds.gates import SuspendField
@@ -187,6 +198,8 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
         (assignment,) = admission.pod_sets
         needed = _needed(obj)
         injections = templates.of_admission(assignment, flavors, updates, obj["spec"]["template"], path=_TEMPLATE)
+        if admission.cluster:  # its pods name the copy, not this Job
+            injections.append(templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"]}))
         if obj["spec"].get("manualSelector"):  # otherwise the API server has added the label
             injections.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
         template, original = templates.inject(obj["spec"]["template"], injections, path=_TEMPLATE)

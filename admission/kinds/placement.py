@@ -9,8 +9,7 @@ import orjson
 
 from admission.engine.topology.nodes import NodeState, NodeTaint
 from admission.kinds import ranks, topology
-from admission.kinds.base import KUEUE, MANAGED, POD_OWNER
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import KUEUE, MANAGED, POD_OWNER, WORKLOAD_UID
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import orjson
 
 from admission.kinds import templates, topology
-from admission.kinds.base import MANAGED, POD_OWNER, Kind, Object, Outcome, PodCount
+from admission.kinds.base import MANAGED, POD_OWNER, WORKLOAD_UID, Kind, Object, Outcome, PodCount
 from admission.kinds.children import controller_of
 from admission.kinds.common import NOTHING, first
-from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import GATE, GROUP_NAME, group_faults
 from admission.kinds.patches import additions, pointer, same_generation
 from admission.kinds.requests import check_resources

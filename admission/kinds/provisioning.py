@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.kinds import templates
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import WORKLOAD_UID
 from admission.kinds.patches import merged
 from admission.model.checks import CheckReport, PodSetUpdate
 

@@ -23,8 +23,8 @@ import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
-from admission.kinds.base import ONLY_WHOLE, RENDERED
-from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
+from admission.kinds.base import ONLY_WHOLE, RENDERED, WORKLOAD_UID
+from admission.kinds.declared import DeclaredKind
 from admission.kinds.dispatched import is_dispatched
 from admission.kinds.patches import merged, pointer, same_generation
 from admission.model.errors import Misconfigured

@@ -8,6 +8,7 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from admission.model.base import FieldFaultsError, Model, Name
+from admission.model.workload import LOCAL
 
 
 def seconds(text: str) -> float:
@@ -37,6 +38,8 @@ class DrainSpec(Model):
 
     nodes: Annotated[tuple[Name, ...], Field(max_length=256)] = ()
     """Names of nodes."""
+    cluster: Name = LOCAL
+    """Name of the cluster that these nodes are in."""
     flavors: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     """Names of ResourceFlavors, with all of their nodes."""
     start_time: Instant | None = None

@@ -473,6 +473,11 @@ class ResourceFlavorSpec(Model):
     cluster_selector: LabelSelector | None = None
     """The Clusters that have these nodes, by their labels, instead of `clusters`. Extension."""
 
+    @property
+    def cluster(self) -> str:
+        """The cluster of its nodes, if it names a Topology: the domains of two clusters are never one tree."""
+        return self.clusters[0] if self.clusters else LOCAL
+
     @model_validator(mode="after")
     def _fields_are_consistent(self) -> Self:
         faults = []
@@ -480,8 +485,9 @@ class ResourceFlavorSpec(Model):
             faults.append(("nodeLabels", "must not be empty when topologyName is set"))
         if self.clusters and self.cluster_selector is not None:
             faults.append(("clusterSelector", "must not be set together with clusters"))
-        if self.topology_name is not None and (set(self.clusters) - {LOCAL} or self.cluster_selector is not None):
-            faults.append(("topologyName", f"is for flavors of the cluster {LOCAL} only: leave out other clusters"))
+        if self.topology_name is not None and (len(self.clusters) > 1 or self.cluster_selector is not None):
+            where = "clusters" if self.clusters else "clusterSelector"
+            faults.append((where, "must be one of clusters if topologyName is set; create a flavor for each cluster"))
         if faults:
             raise FieldFaultsError(faults)
         return self

@@ -11,8 +11,7 @@ import pytest
 from api_and_cluster import ADMIN_TOKEN, ApiAndCluster, serving_with_cluster
 from workload_records import NOW, record
 
-from admission.kinds.base import POD_OWNER
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import POD_OWNER, WORKLOAD_UID
 from admission.store.records import Changes, State, WorkloadRecord
 from admission.store.store import Store
 from tests.conftest import Clock

@@ -75,7 +75,7 @@ def _question(number: int, request: TopologyRequest, cpu: int) -> Question:
 
 def _vary(topologies: Topologies) -> None:
     """Bind a pod of others to each node, with requests of its own."""
-    for number, node in enumerate(topologies.nodes):
+    for number, node in enumerate(topologies.nodes_of()):
         topologies.pod_bound(str(number), node, {"cpu": 100 + number})
 
 

@@ -52,7 +52,7 @@ async def test_flavor_is_drained_and_the_drain_ended(sluice):
     assert "flavor/a100" in listed
     found = json.loads((await sluice("get", "drains", "flavor-a100", "-o", "json")).stdout)
     times = {"startTime": "2999-11-30T17:00:00Z", "deadline": "2999-11-30T18:00:00Z"}
-    assert found["spec"] == {"flavors": ["a100"], "reason": "new driver", **times}
+    assert found["spec"] == {"flavors": ["a100"], "cluster": "local", "reason": "new driver", **times}
     again = await sluice("drain", "flavor", "a100")
     assert "drained, as now given\n  what runs there may end" in again.stdout
     ended = await sluice("drain", "flavor", "a100", "--cancel", "--reason", "done")

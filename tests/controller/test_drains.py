@@ -86,9 +86,7 @@ async def test_node_that_nobody_has_cordoned_evicts_nobody_again_and_again(world
     await world.job("one", lambda obj: runs(obj) and obj.get("status", {}).get("ready") == 1)
     looks = NodeDrains(
         world.store,
-        world.client,
-        world.controller.inbox,
-        lambda: world.controller.home.leader.state.registry,
+        lambda: {"local": world.controller.home},
         leads=lambda: True,
         faults=world.controller.faults,
     )

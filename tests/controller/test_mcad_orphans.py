@@ -10,7 +10,7 @@ from custom_kinds import definition, until
 from job_examples import cluster_queue, flavor, local_queue
 
 from admission.kinds import all_kinds
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import WORKLOAD_UID
 from admission.kinds.mcad import APP_WRAPPER as LABEL
 from admission.kinds.mcad import items
 

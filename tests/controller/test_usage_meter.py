@@ -24,7 +24,7 @@ from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import Inbox
 from admission.controller.state.policy import ControllerPolicy, UsageRules
 from admission.controller.state.tracked import Tracked
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import WORKLOAD_UID
 from admission.kinds.pod import Occupant, occupant
 from admission.model.errors import ClusterError
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload

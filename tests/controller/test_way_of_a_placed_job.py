@@ -6,7 +6,19 @@ from collections import Counter
 
 import pytest
 from job_examples import asks, is_gated, job, provisioning_check, provisioning_config, runs
-from topology_examples import HOSTNAME, REQUIRED, bound, gpu_node, placed_job, pods_of, queues_by, racks, racks_of
+from topology_examples import (
+    HOSTNAME,
+    REQUIRED,
+    bound,
+    fail,
+    gpu_node,
+    lose_pods,
+    placed_job,
+    pods_of,
+    queues_by,
+    racks,
+    racks_of,
+)
 
 from admission.sandbox.controllers.autoscaler import NAME as AUTOSCALER
 from admission.sandbox.controllers.autoscaler import REQUESTS
@@ -213,20 +225,6 @@ async def test_a_pod_that_is_made_again_gets_the_place_of_the_former_one(world):
 
     await world.eventually(replaced)
     assert Counter(pod["spec"]["nodeName"] for pod in pods_of(world, "train")) == places
-
-
-async def fail(world, node: str) -> None:
-    """Let a node become not ready; its pods are evicted, as the node controller does."""
-    ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
-    await world.user.patch("nodes", "", node, {"status": {"conditions": [ready]}}, subresource="status")
-    await lose_pods(world, node)
-
-
-async def lose_pods(world, node: str) -> None:
-    """Delete the pods on a node."""
-    for pod in world.user.list("pods", "team-a"):
-        if pod["spec"].get("nodeName") == node:
-            await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
 
 
 @pytest.mark.costly

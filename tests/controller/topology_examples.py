@@ -9,6 +9,7 @@ from queue_objects import manifest, topology
 
 if TYPE_CHECKING:
     from conftest import World
+    from other_clusters import Other
 
 Object = dict[str, Any]
 
@@ -41,11 +42,11 @@ def queues_by(*levels: str, cpu: str = "1000", **spec: Any) -> list[Object]:
     ]
 
 
-async def racks(world: World, nodes: int = 2, *names: str) -> None:
+async def racks(cluster: World | Other, nodes: int = 2, *names: str) -> None:
     """Create racks of some nodes each: rack `a1` has nodes `a1-0`, `a1-1` ..."""
     for rack in names or ("a1", "a2", "b1"):
         for number in range(nodes):
-            await world.user.create("nodes", "", gpu_node(f"{rack}-{number}", rack))
+            await cluster.user.create("nodes", "", gpu_node(f"{rack}-{number}", rack))
 
 
 def placed_job(name: str, pods: int, level: str = "rack", *, cpu: str = "1", indexed: bool = False) -> Object:
@@ -58,22 +59,22 @@ def placed_job(name: str, pods: int, level: str = "rack", *, cpu: str = "1", ind
     return made
 
 
-def pods_of(world: World, name: str) -> list[Object]:
+def pods_of(cluster: World | Other, name: str) -> list[Object]:
     """The pods of a Job that are not terminated."""
     return [
         pod
-        for pod in world.user.list("pods", "team-a")
+        for pod in cluster.user.list("pods", "team-a")
         if pod["metadata"]["labels"].get("batch.kubernetes.io/job-name") == name
         and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         and "deletionTimestamp" not in pod["metadata"]
     ]
 
 
-async def bound(world: World, name: str, pods: int) -> list[Object]:
-    """Wait until a Job has this number of pods and all of them are on nodes; return them."""
+async def bound(world: World, name: str, pods: int, other: Other | None = None) -> list[Object]:
+    """Wait until a Job (of another cluster) has this number of pods and all of them are on nodes; return them."""
 
     async def look() -> list[Object]:
-        found = pods_of(world, name)
+        found = pods_of(other or world, name)
         return found if len(found) == pods and all(pod["spec"].get("nodeName") for pod in found) else []
 
     found: list[Object] = await world.eventually(look)
@@ -82,3 +83,17 @@ async def bound(world: World, name: str, pods: int) -> list[Object]:
 
 def racks_of(pods: list[Object]) -> set[str]:
     return {pod["spec"]["nodeName"].partition("-")[0] for pod in pods}
+
+
+async def fail(cluster: World | Other, node: str) -> None:
+    """Let a node become not ready; its pods are evicted, as the node controller does."""
+    ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+    await cluster.user.patch("nodes", "", node, {"status": {"conditions": [ready]}}, subresource="status")
+    await lose_pods(cluster, node)
+
+
+async def lose_pods(cluster: World | Other, node: str) -> None:
+    """Delete the pods on a node."""
+    for pod in cluster.user.list("pods", "team-a"):
+        if pod["spec"].get("nodeName") == node:
+            await cluster.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)

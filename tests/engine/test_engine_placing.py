@@ -18,6 +18,7 @@ from admission.engine import (
     NodeChanged,
     NodeDeleted,
     NodesFailed,
+    NodesListed,
     PodBound,
     Policy,
     QueueObjectChanged,
@@ -297,3 +298,17 @@ def test_preemption_tries_few_places_among_many_candidates(engine):
     }
     assert taken > 60
     assert tries < 10
+
+
+def test_nodes_of_a_cluster_that_was_built_anew_replace_the_former_ones(engine):
+    engine.observe(PodBound("other", "b1", {"cpu": 1000}), now=1.0)
+    engine.observe(NodesListed("elsewhere"), now=1.0)
+    engine.observe(NodesListed(), now=1.0)
+    for name, rack in (("a1", "a"), ("b1", "b")):
+        engine.observe(NodeChanged(node(name, rack)), now=1.0)
+    for name in ("first", "other"):  # each needs a whole node: the pod is gone, too
+        engine.observe(WorkloadPending(workload(name, 2, TopologyRequest(required="rack"))), now=1.0)
+    engine.observe(WorkloadPending(workload("third", 1, None)), now=1.0)
+    decisions = engine.settle(1.0)
+    assert {domains(admit.admission)[0].values for admit in decisions.admitted} == {("a1",), ("b1",)}
+    assert [park.workload.uid for park in decisions.parked] == ["third"]  # a2 is gone

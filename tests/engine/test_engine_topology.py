@@ -105,7 +105,7 @@ class World:
     def anew(self, seed: int) -> World:
         """Return a world with the same nodes, pods and placements, told in another order."""
         other = World(self.rules)
-        told = [("node", each) for each in self.topologies.nodes.values()]
+        told = [("node", each) for each in self.topologies.nodes_of().values()]
         told += [("pod", (number, *pod)) for number, pod in self.pods.items()]
         told += [("hold", pods) for pods in self.held]
         Random(seed).shuffle(told)
@@ -140,12 +140,12 @@ def test_no_node_gets_more_than_it_holds(nodes, questions, rules):
     world = World(rules)
     for each in nodes:
         world.topologies.node_changed(each)
-    free = {name: dict(each.allocatable) for name, each in world.topologies.nodes.items() if each.usable}
+    free = {name: dict(each.allocatable) for name, each in world.topologies.nodes_of().items() if each.usable}
     for asked in questions:
         before = len(world.held)
         world.apply("place", asked)
         for pods in world.held[before:]:
-            for _, assignment, requests in pods:
+            for _, assignment, requests, _ in pods:
                 for (name,), count in assignment.domains:
                     for resource, amount in requests:
                         free[name][resource] -= amount * count
@@ -165,7 +165,7 @@ def test_all_pods_of_a_required_request_are_in_one_domain(nodes, asked, rules):
     assert sum(count for _, count in placed.pods.domains) == asked.number // size * size
     if asked.request.required:
         level = LEVELS.index(asked.request.required) + 1
-        labels = [world.topologies.nodes[name].labels for (name,), _ in placed.pods.domains]
+        labels = [world.topologies.nodes_of()[name].labels for (name,), _ in placed.pods.domains]
         assert len({tuple(own[key] for key in LEVELS[:level]) for own in labels}) == 1
 
 

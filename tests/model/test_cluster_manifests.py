@@ -32,7 +32,7 @@ def test_kubeconfig_is_a_file_in_the_directory_of_credentials(file):
         (cluster(kubeconfig="b.yaml", webhook={"caFile": "b.crt", "url": "http://b"}), "spec.webhook.url"),
         (cluster(kubeconfig="b.yaml", webhook={"url": "https://b"}), "spec.webhook.caFile"),
         (flavor(clusters=["b"], clusterSelector={}), "spec.clusterSelector"),
-        (flavor(clusters=["b"], nodeLabels={"a": "b"}, topologyName="dc"), "spec.topologyName"),
+        (flavor(clusters=["b", "c"], nodeLabels={"a": "b"}, topologyName="dc"), "spec.clusters"),
     ],
 )
 def test_what_cannot_work_is_refused(document, field):

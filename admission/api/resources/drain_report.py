@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,21 @@ from admission.kinds.pod import occupant
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.names import is_dns_subdomain
+from admission.model.queues import Cluster
+from admission.model.workload import LOCAL
+from admission.store.errors import NotFound
 from admission.store.records import State
 from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from aiohttp import web
 
     from admission.api.auth.session_rights import SessionRights
     from admission.api.http.responses import Document
     from admission.api.resources.cluster_views import ReadableCluster
+    from admission.api.resources.workload_pods import Reach
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -29,15 +36,18 @@ _HOLDING = frozenset({State.ADMITTED.value, State.EVICTING.value})
 
 
 class DrainReports:
-    """Handler of the report; `cluster` is None for an API without a cluster."""
+    """Handler of the report; `cluster` and `reach` are as of `PodsOfWorkloads`."""
 
-    def __init__(self, store: Store, cluster: ReadableCluster | None, rights: SessionRights) -> None:
+    def __init__(
+        self, store: Store, cluster: ReadableCluster | None, reach: Reach | None, rights: SessionRights
+    ) -> None:
         self._store = store
         self._cluster = cluster
+        self._reach = reach
         self._rights = rights
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return the workloads on `?node=`, or of `?flavor=`; names only of readable namespaces.
+        """Return the workloads on `?node=` of `?cluster=`, or of `?flavor=`; names only of readable namespaces.
 
         Raises BadRequest, ReviewUnavailable and StoreError.
         """
@@ -47,7 +57,8 @@ class DrainReports:
         names, everywhere = await self._rights.readable(request)
         page = await self._store.workloads.list(where=[ColumnFilter("state", _HOLDING)])
         if node:
-            found, others = await self._on(node, page.workloads)
+            cluster = request.query.get("cluster") or LOCAL
+            found, others = await self._on(node, cluster, [each for each in page.workloads if _is_in(each, cluster)])
         else:
             found, others = [(each, None) for each in page.workloads if flavor in _flavors(each)], 0
         found.sort(key=lambda each: (-_ends_by(each[0]), each[0].workload.key))
@@ -56,33 +67,56 @@ class DrainReports:
         return reply(DRAIN_REPORT.document(items=items, others=others))
 
     async def _on(
-        self, node: str, records: tuple[WorkloadRecord, ...]
+        self, node: str, cluster: str, records: list[WorkloadRecord]
     ) -> tuple[list[tuple[WorkloadRecord, int | None]], int]:
         """Return the workloads with pods on a node, with their number; and the number of other pods there."""
         if not is_dns_subdomain(node):
             raise BadRequest(f'node: "{node}" is not the name of a node')
-        if self._cluster is None:
-            raise ReviewUnavailable("there is no cluster whose pods could be shown")
         by_uid = {record.workload.uid: record for record in records}
         by_name = {(record.workload.namespace, record.workload.name): record for record in records}
         pods: Counter[str] = Counter()
         others = 0
         try:
-            pages = self._cluster.list_pages("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"})
-            async for page in pages:
-                for pod in page.get("items", ()):
-                    if (seen := occupant(pod)) is None:
-                        continue
-                    uid = next((uid for uid in seen.uids if uid in by_uid), "")
-                    if not uid and seen.group and (record := by_name.get((seen.namespace, seen.group))) is not None:
-                        uid = record.workload.uid
-                    if uid:
-                        pods[uid] += 1
-                    else:
-                        others += 1
+            async with self._connected(cluster) as client:
+                pages = client.list_pages("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"})
+                async for page in pages:
+                    for pod in page.get("items", ()):
+                        if (seen := occupant(pod)) is None:
+                            continue
+                        uid = next((uid for uid in seen.uids if uid in by_uid), "")
+                        if not uid and seen.group and (record := by_name.get((seen.namespace, seen.group))) is not None:
+                            uid = record.workload.uid
+                        if uid:
+                            pods[uid] += 1
+                        else:
+                            others += 1
         except ClusterError as error:
             raise ReviewUnavailable("the cluster did not answer the request for pods; try again later") from error
         return [(by_uid[uid], number) for uid, number in pods.items()], others
+
+    @asynccontextmanager
+    async def _connected(self, cluster: str) -> AsyncIterator[ReadableCluster]:
+        """Connect to a cluster. Raises BadRequest and ReviewUnavailable."""
+        if cluster == LOCAL:
+            if self._cluster is None:
+                raise ReviewUnavailable("there is no cluster whose pods could be shown")
+            yield self._cluster
+            return
+        try:
+            joined = await self._store.queues.get(Cluster.kind, cluster)
+        except NotFound:
+            raise BadRequest(f'cluster: no cluster "{cluster}" has joined') from None
+        assert isinstance(joined, Cluster), joined
+        if self._reach is None or joined.spec.state == "Disabled":
+            raise ReviewUnavailable(f"the cluster {cluster} is not contacted now, as it is disabled")
+        async with self._reach(joined) as reached:
+            yield reached.client
+
+
+def _is_in(record: WorkloadRecord, cluster: str) -> bool:
+    """Whether the pods of a workload are in a cluster."""
+    sent_to = "" if record.admission is None else record.admission.cluster
+    return (sent_to or record.workload.cluster) == cluster
 
 
 def _flavors(record: WorkloadRecord) -> set[str]:

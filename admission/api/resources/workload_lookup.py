@@ -21,8 +21,7 @@ from admission.api.probes import none_not_queued
 from admission.api.registry import GROUP, WORKLOADS
 from admission.cluster.errors import NotFound
 from admission.kinds import all_kinds, frameworks_known
-from admission.kinds.base import POD_OWNER, QUEUE_NAME, Conventions
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import POD_OWNER, QUEUE_NAME, WORKLOAD_UID, Conventions
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
 from admission.model.errors import ClusterError

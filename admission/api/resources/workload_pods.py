@@ -38,9 +38,8 @@ from admission.api.registry import API_VERSION, WORKLOAD_PODS, WORKLOADS
 from admission.cluster.errors import Forbidden as ClusterForbidden
 from admission.cluster.errors import NotFound as NotThere
 from admission.cluster.errors import StatusError
-from admission.kinds.base import POD, POD_OWNER
+from admission.kinds.base import POD, POD_OWNER, WORKLOAD_UID
 from admission.kinds.children import controller_of
-from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.dispatched import origin_of
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.registry import api_root

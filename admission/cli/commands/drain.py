@@ -17,6 +17,7 @@ from admission.cli.output.tables import aligned
 from admission.model.drains import seconds
 from admission.model.durations import parse_duration
 from admission.model.manifests import API_VERSION
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +67,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @drain.command()
 @click.argument("names", nargs=-1, required=True)
+@click.option("--cluster", default=LOCAL, help="The cluster that the nodes are in.  [default: that of Sluice]")
 @_options
 @writing_options
 @connection_options
@@ -129,6 +131,7 @@ async def _drain(
     kind: str,
     names: tuple[str, ...],
     *,
+    cluster: str = LOCAL,
     cancel: bool,
     running: bool,
     until: str,
@@ -139,7 +142,7 @@ async def _drain(
     if cancel + running > 1 or ((cancel or running) and (until or start)):
         raise click.UsageError("give --cancel, --running, or the times of a drain")
     now = datetime.now().astimezone()
-    spec: dict[str, Any] = {}
+    spec: dict[str, Any] = {} if cluster == LOCAL else {"cluster": cluster}
     if start:
         spec["startTime"] = instant(start, now)
     if until:
@@ -152,25 +155,25 @@ async def _drain(
     async with connect(connection) as sluice:
         for name in names:
             if cancel:
-                await _cancel(sluice, kind, name, writing)
+                await _cancel(sluice, kind, name, cluster, writing)
             elif not running:
-                await _put(sluice, kind, name, spec, writing)
+                await _put(sluice, kind, name, cluster, spec, writing)
             if not cancel:
-                await _print_running(sluice, kind, name, needed=running)
+                await _print_running(sluice, kind, name, cluster, needed=running)
 
 
-def _name(kind: str, name: str) -> str:
-    return f"{kind}-{name}"
+def _name(kind: str, name: str, cluster: str) -> str:
+    return f"{kind}-{name}" if cluster == LOCAL else f"{kind}-{cluster}.{name}"
 
 
-async def _put(sluice: Sluice, kind: str, name: str, spec: dict[str, Any], writing: WritingFlags) -> None:
+async def _put(sluice: Sluice, kind: str, name: str, cluster: str, spec: dict[str, Any], writing: WritingFlags) -> None:
     from admission.client import AlreadyExists
 
     drains = sluice.documents("drains")
     written: Document = {
         "apiVersion": API_VERSION,
         "kind": "Drain",
-        "metadata": {"name": _name(kind, name)},
+        "metadata": {"name": _name(kind, name, cluster)},
         "spec": {f"{kind}s": [name], **spec},
     }
     document, outcome = None, "drained"
@@ -178,7 +181,7 @@ async def _put(sluice: Sluice, kind: str, name: str, spec: dict[str, Any], writi
         try:
             document = await drains.create(written, options=writing.options)
         except AlreadyExists:
-            found = await drains.get(_name(kind, name))
+            found = await drains.get(_name(kind, name, cluster))
             written["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
             document, outcome = await drains.replace(written, options=writing.options), "drained, as now given"
     ends = f"what runs there is evicted at {spec['deadline']}" if "deadline" in spec else "what runs there may end"
@@ -188,19 +191,19 @@ async def _put(sluice: Sluice, kind: str, name: str, spec: dict[str, Any], writi
     print_outcome(f"{kind}/{name}", outcome, writing, document, details=details)
 
 
-async def _cancel(sluice: Sluice, kind: str, name: str, writing: WritingFlags) -> None:
+async def _cancel(sluice: Sluice, kind: str, name: str, cluster: str, writing: WritingFlags) -> None:
     if writing.dry_run != "client":
-        await sluice.documents("drains").delete(_name(kind, name), options=writing.options)
+        await sluice.documents("drains").delete(_name(kind, name, cluster), options=writing.options)
     print_outcome(f"{kind}/{name}", "no longer drained", writing)
 
 
-async def _print_running(sluice: Sluice, kind: str, name: str, *, needed: bool) -> None:
+async def _print_running(sluice: Sluice, kind: str, name: str, cluster: str, *, needed: bool) -> None:
     """Print who runs there. `needed`: raise if that is not known, as nothing else was asked for."""
     from admission.client import ClientError
     from admission.client.transport import PREFIX
 
     try:
-        report = await sluice.request("GET", f"{PREFIX}/reports/drain", params={kind: name})
+        report = await sluice.request("GET", f"{PREFIX}/reports/drain", params={kind: name, "cluster": cluster})
     except ClientError as error:
         if needed:
             raise

@@ -25,8 +25,7 @@ from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
 from admission.kinds import all_kinds, scaling
 from admission.kinds.added_labels import ADDED_LABELS, added_labels
-from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY, SUBMITTER_GROUPS
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY, SUBMITTER_GROUPS, WORKLOAD_UID
 from admission.kinds.dispatched import COPY, RUNS_IN, runs_in
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy

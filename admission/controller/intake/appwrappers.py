@@ -19,8 +19,8 @@ from admission.cluster.events import ObjectReference
 from admission.cluster.informer import Informer
 from admission.cluster.writer import Creation, Deletion, Patch
 from admission.kinds import paths
+from admission.kinds.base import WORKLOAD_UID
 from admission.kinds.children import controller_of
-from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.mcad import APP_WRAPPER, is_legacy, items
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.kinds.registry import api_root, holds_items

@@ -22,12 +22,12 @@ from admission.model.topology import HOSTNAME
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from admission.controller.state.inbox import NodesAndPodsChanged
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.hosted import Hosted
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
-    from admission.controller.workloads.reconciler import Reconciler
     from admission.engine.topology.nodes import NodeState
     from admission.model.queues import FlavorToleration
     from admission.model.workload import PodSetAssignment, Toleration
@@ -39,46 +39,46 @@ _SEVERAL: Final = "Workload eviction triggered due to multiple TAS assigned node
 class FailedNodes:
     """The failed nodes of each workload that holds quota for pods on them."""
 
-    def __init__(self, reconciler: Reconciler, view: NodesAndPods) -> None:
-        self._reconciler = reconciler
+    def __init__(self, hosted: Hosted, view: NodesAndPods) -> None:
+        self._hosted = hosted
+        self._state = hosted.reconciler.state
+        self._cluster = hosted.cluster
         self._view = view
         self._left: dict[str, dict[str, None]] = {}
         """The pods that count as those of others, by the uid of their workload."""
 
     def changed(self, message: NodesAndPodsChanged) -> None:
         """Judge the nodes that have changed, or whose pods have, for the workloads with pods there."""
-        state = self._reconciler.state
         if message.complete:
-            concerned = {tracked.uid: _hostnames(tracked) for tracked in state.registry}
+            concerned = {tracked.uid: _hostnames(tracked) for tracked in self._hosted}
             self._left.clear()  # the engine is a new one
             self.placed_again(concerned)
         else:
             concerned = {}
             self.placed_again([uid for uid in self._left if message.nodes or any(uid == of for of, _ in message.pods)])
             for name in sorted(message.nodes):
-                for uid in state.engine.placed_on(name):
+                for uid in self._placed_on(name):
                     concerned.setdefault(uid, {})[name] = None
             for uid, name in sorted(message.pods):
                 if name:
                     concerned.setdefault(uid, {})[name] = None
         for uid in sorted(concerned):
-            tracked = state.registry.get(uid)
+            tracked = self._hosted.get(uid)
             if tracked is not None and tracked.record.state is State.ADMITTED and not _is_a_pod(tracked):
-                with self._reconciler.isolation.of(uid):
+                with self._hosted.reconciler.isolation.of(uid):
                     self._judge(tracked, concerned[uid])
 
     def placed_again(self, uids: Iterable[str]) -> None:
         """Count the pods of workloads whose places have changed, where they have none any more."""
-        state = self._reconciler.state
         for uid in uids:
-            tracked = state.registry.get(uid)
+            tracked = self._hosted.get(uid)
             pods = {} if tracked is None else self._without_place(tracked)
             before = self._left.pop(uid, {})
             for pod in before.keys() - pods.keys():
-                state.observe(PodEnded(pod))
+                self._state.observe(PodEnded(pod, self._cluster))
             for pod, event in pods.items():
                 if pod not in before:
-                    state.observe(event)
+                    self._state.observe(event)
             if pods:
                 self._left[uid] = dict.fromkeys(pods)
 
@@ -87,26 +87,25 @@ class FailedNodes:
         placed = {each.name for each in _placed(tracked)}
         if not placed:
             return {}
-        workload, engine, view = tracked.record.workload, self._reconciler.state.engine, self._view
+        workload, view = tracked.record.workload, self._view
         requests = {each.name: each.beside_devices for each in workload.pod_sets if each.name in placed}
         found = {}
         for pod in view.pods_of(workload):
             name = view.hostname(pod) if pod.pod_set in requests else ""
-            if name and tracked.uid not in engine.placed_on(name):
+            if name and tracked.uid not in self._placed_on(name):
                 node = pod.node or (view.hosts[name].name if name in view.hosts else name)
-                found[pod.uid] = PodBound(pod.uid, node, requests[pod.pod_set])
+                found[pod.uid] = PodBound(pod.uid, node, requests[pod.pod_set], self._cluster)
         return found
 
     def _judge(self, tracked: Tracked, names: Iterable[str]) -> None:
         """Judge these nodes for a workload. One on which it has no place has failed for a pod that is sent there."""
-        engine = self._reconciler.state.engine
-        known = engine.failed_nodes(tracked.uid)
+        known = self._state.engine.failed_nodes(tracked.uid)
         failed = [name for name in known if name not in names]
         for name in names:
-            if tracked.uid not in engine.placed_on(name):
+            if tracked.uid not in self._placed_on(name):
                 self.placed_again((tracked.uid,))
                 if self._is_stuck(tracked, name):
-                    self._reconciler.handle(tracked, NodesLost(_STUCK.format(name)))
+                    self._hosted.tell(tracked, NodesLost(_STUCK.format(name)))
                     return
             elif self._has_failed(tracked, name):
                 failed.append(name)
@@ -114,11 +113,14 @@ class FailedNodes:
             return
         if len(failed) > 1:
             both = [*(name for name in known if name in failed), *(name for name in failed if name not in known)]
-            self._reconciler.handle(tracked, NodesLost(f"{_SEVERAL}{', '.join(both)}"))
+            self._hosted.tell(tracked, NodesLost(f"{_SEVERAL}{', '.join(both)}"))
         elif failed and self._is_stuck(tracked, failed[0]):
-            self._reconciler.handle(tracked, NodesLost(_STUCK.format(failed[0])))
+            self._hosted.tell(tracked, NodesLost(_STUCK.format(failed[0])))
         else:
-            self._reconciler.state.observe(NodesFailed(tracked.uid, tuple(failed)))
+            self._state.observe(NodesFailed(tracked.uid, tuple(failed)))
+
+    def _placed_on(self, name: str) -> Collection[str]:
+        return self._state.engine.placed_on(name, self._cluster)
 
     def _has_failed(self, tracked: Tracked, name: str) -> bool:
         node = self._view.hosts.get(name)
@@ -140,7 +142,7 @@ class FailedNodes:
 
     def _repels(self, tracked: Tracked, node: NodeState) -> bool:
         """Whether a taint of the node keeps pods of one of the pod sets away that are placed on it."""
-        flavors = self._reconciler.environment.context.flavors
+        flavors = self._hosted.reconciler.environment.context.flavors
         pod_sets = {pod_set.name: pod_set for pod_set in tracked.record.workload.pod_sets}
         for assignment in _placed(tracked):
             tolerations: list[Toleration | FlavorToleration] = [

@@ -17,8 +17,7 @@ from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Told
 from admission.controller.state.repeating import repeat
 from admission.controller.state.triggers import Noted
-from admission.kinds.base import KUEUE, POD_OWNER
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import KUEUE, POD_OWNER, WORKLOAD_UID
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model import sentences
 from admission.store.records import FORCED

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from admission.cluster.informer import Informer
 from admission.controller.state.inbox import NodesAndPodsChanged
 from admission.controller.state.tracked import is_older
-from admission.engine.events import NodeChanged, NodeDeleted, PodBound, PodEnded
+from admission.engine.events import NodeChanged, NodeDeleted, NodesListed, PodBound, PodEnded
 from admission.kinds.placement import node_state, seen_pod
 from admission.kinds.pod import occupant
 from admission.model.topology import HOSTNAME
@@ -43,10 +43,11 @@ _NOT_TERMINATED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 class NodesAndPods:
     """Nodes and pods as last seen. Changes are put into the inbox once both are listed."""
 
-    def __init__(self, client: Client, inbox: Inbox, *, names_pods: bool = False) -> None:
+    def __init__(self, client: Client, inbox: Inbox, cluster: str, *, names_pods: bool = False) -> None:
         """`names_pods`: whether `occupants` may be asked for."""
         self._client = client
         self._inbox = inbox
+        self._cluster = cluster
         self._nodes = Informer(client, _NODES)
         self._pods = self._pod_informer({})
         self._wanted = asyncio.Event()
@@ -66,8 +67,9 @@ class NodesAndPods:
         """The pods of each placed workload by their uids, by its uid, in the order in which they were seen first."""
 
     def follow(self, flavors: Mapping[str, ResourceFlavor]) -> None:
-        """Begin to watch if a flavor names a Topology."""
-        if not self._wanted.is_set() and any(flavor.spec.topology_name for flavor in flavors.values()):
+        """Begin to watch if a flavor of this cluster names a Topology."""
+        specs = (flavor.spec for flavor in flavors.values())
+        if not self._wanted.is_set() and any(spec.topology_name and spec.cluster == self._cluster for spec in specs):
             for wanted in (self._wanted, self._nodes_wanted, self._pods_wanted):
                 wanted.set()
 
@@ -120,11 +122,12 @@ class NodesAndPods:
             self._inbox.put(NodesAndPodsChanged([*self._events()], pods=pods, complete=True))
 
     def _events(self) -> Iterator[TopologyEvent]:
+        yield NodesListed(self._cluster)
         for pod in self.pods.values():
             if pod.requests is not None:
-                yield PodBound(pod.uid, pod.node, pod.requests)
+                yield PodBound(pod.uid, pod.node, pod.requests, self._cluster)
         for node in self.nodes.values():
-            yield NodeChanged(node)
+            yield NodeChanged(node, self._cluster)
 
     def _pod_informer(self, reported: Mapping[str, str]) -> Informer:
         return Informer(self._client, _PODS, field_selector=_NOT_TERMINATED, reported=reported)
@@ -145,7 +148,7 @@ class NodesAndPods:
         for change in batch:
             if change.type == "DELETED" or change.object is None:
                 if change.key in self.nodes:
-                    message.events.append(NodeDeleted(change.key))
+                    message.events.append(NodeDeleted(change.key, self._cluster))
                     message.nodes.add(self._forget(change.key))
                 continue
             node = node_state(change.object)
@@ -154,7 +157,7 @@ class NodesAndPods:
             if before is not None:
                 message.nodes.add(self._forget(node.name))
             self.nodes[node.name] = self.hosts[node.hostname] = node
-            message.events.append(NodeChanged(node))
+            message.events.append(NodeChanged(node, self._cluster))
             message.nodes.add(node.hostname)
         return message
 
@@ -231,4 +234,5 @@ class NodesAndPods:
         taken = None if pod is None or pod.requests is None else (pod.node, pod.requests)
         took = None if known is None or known.requests is None else (known.node, known.requests)
         if taken != took:
-            message.events.append(PodEnded(uid) if taken is None else PodBound(uid, *taken))
+            ended = PodEnded(uid, self._cluster)
+            message.events.append(ended if taken is None else PodBound(uid, *taken, self._cluster))

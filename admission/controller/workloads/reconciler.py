@@ -13,8 +13,7 @@ from admission.controller.state.triggers import DeadlineReached, ObjectDeleted, 
 from admission.controller.workloads.learning import Samples
 from admission.controller.workloads.observed import arrival
 from admission.controller.workloads.transition import transition
-from admission.kinds.base import POD_OWNER
-from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.base import POD_OWNER, WORKLOAD_UID
 from admission.kinds.dispatched import is_dispatched
 from admission.model.names import is_label_value
 from admission.store.records import DEQUEUED, State

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.controller.state.inbox import StepDone
     from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.hosted import Hosted
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
-    from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
     from admission.kinds.placement import SeenPod
     from admission.model.workload import PodSetAssignment
@@ -61,7 +61,7 @@ class Ungating:
 
     def __init__(
         self,
-        reconciler: Reconciler,
+        hosted: Hosted,
         view: NodesAndPods,
         client: Client,
         sender: Sender,
@@ -69,10 +69,8 @@ class Ungating:
     ) -> None:
         """`wake`: has `send_due` called again."""
         self._wake = wake
-        self._reconciler = reconciler
-        self._registry = reconciler.state.registry
-        self._isolated = reconciler.isolation.of
-        self._kinds = reconciler.environment.kinds
+        self._hosted = hosted
+        self._isolated = hosted.reconciler.isolation.of
         self._view = view
         self._client = client
         self._sender = sender
@@ -95,7 +93,7 @@ class Ungating:
                 self._due[uid] = None
                 continue
             began = time.monotonic()
-            tracked = self._registry.get(uid)
+            tracked = self._hosted.get(uid)
             if tracked is not None and (_is_running(tracked) or _is_left(tracked)):
                 with self._isolated(uid):
                     self._ungate(tracked)
@@ -145,7 +143,7 @@ class Ungating:
                 domains = (DomainCount(values, left[values]) for values, _ in placed.domains if left[values])
                 places[assignment.name] = TopologyAssignment(placed.levels, tuple(domains))
         if places:
-            self._reconciler.handle(tracked, PlacesGivenUp(places))
+            self._hosted.tell(tracked, PlacesGivenUp(places))
 
     def _leaders(self, tracked: Tracked) -> dict[str, int]:
         """Return for each pod set with a leader the number of the leader's pods."""
@@ -203,10 +201,10 @@ class Ungating:
         failures = self._failures[pod.uid]
         if failures in (1, _LASTING):
             log.warning("cannot ungate pod %s: %s", pod.key, result)
-        tracked = self._registry.get(pod.workload)
+        tracked = self._hosted.get(pod.workload)
         if failures == _LASTING and tracked is not None and isinstance(result, StatusError):
             why = clean(str(result.status.get("message") or result))
-            self._reconciler.handle(tracked, PodProblem(sentences.change_refused(f"ungate pod {pod.key}", why)))
+            self._hosted.tell(tracked, PodProblem(sentences.change_refused(f"ungate pod {pod.key}", why)))
         self._sender.run(self._read(pod, failures))
         return True
 

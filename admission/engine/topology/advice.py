@@ -70,7 +70,7 @@ def advice(registry: Registry, flavor: str, pod_set: PodSet, pods: int, *, uid: 
     if users := _users(holders, others, resource, namespace):
         yield f"There run {users}."
     flavors = registry.forest.flavors
-    out = [*nodes_out(tree, flavors[flavor].spec.tolerations, placed.topologies.nodes.values())]
+    out = [*nodes_out(tree, flavors[flavor].spec.tolerations, placed.topologies.nodes_of(tree.cluster).values())]
     if best is not None:  # those that would add to this room first
         out.sort(key=lambda node: node.values[: len(best.values)] != best.values)
     if out:
@@ -181,7 +181,7 @@ def _holders(registry: Registry, tree: Tree, flavor: str, leaves: list[Leaf], re
         leaves_of: dict[Values, dict[str, int]] = {}
         amount = 0
         for pods in held.placed:
-            if pods.flavor != flavor and not (tree.by_hostname and pods.assignment.levels[-1] == HOSTNAME):
+            if pods.flavor != flavor and not tree.shares_nodes_with(pods.assignment, pods.cluster):
                 continue
             for values, count in pods.assignment.domains:
                 if values in keys:

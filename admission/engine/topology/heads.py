@@ -39,10 +39,8 @@ class PlacedHeads:
         if topologies is None:
             return None
         replaced = entry.replaced() if entry.item.workload.replaces else None
-        pod_sets = entry.item.shape.written
-        if self._drains is not None:
-            pod_sets = self._drains.pod_sets(entry.item.workload, pod_sets)
-        return Placer(topologies, entry.queue, pod_sets, replaced)
+        kept_from = self._drains.hostnames(entry.item.workload) if self._drains is not None else {}
+        return Placer(topologies, entry.queue, entry.item.shape.written, replaced, kept_from)
 
     def is_placed(self, entry: Entry) -> bool:
         """Whether its domains still have room for its pods, without the targets of the cycle and its own."""

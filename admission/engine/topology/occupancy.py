@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from admission.engine.topology.counting import PODS
 from admission.engine.topology.nodes import untolerated
 from admission.engine.topology.tree import Amounts, Leaf, add
-from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment
+from admission.model.topology import DomainCount, TopologyAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -105,7 +105,7 @@ def occupancy(registry: Registry, flavor: str) -> Callable[[], Occupancy] | None
         return None
     resources = tuple(dict.fromkeys(_resources(registry, flavor)))
     tolerations = registry.forest.flavors[flavor].spec.tolerations
-    nodes, held = [*placed.topologies.nodes.values()], [*registry.held.values()]
+    nodes, held = [*placed.topologies.nodes_of(tree.cluster).values()], [*registry.held.values()]
     return partial(_occupancy, flavor, tree, [*tree.leaves.values()], nodes, held, resources, tolerations)
 
 
@@ -226,7 +226,7 @@ def _runs(holders: Iterable[Held], tree: Tree, flavor: str, leaves: dict[Values,
     for held in holders:
         seen: dict[Values, int] = {}
         for pods in held.placed:
-            if pods.flavor == flavor or (tree.by_hostname and pods.assignment.levels[-1] == HOSTNAME):
+            if pods.flavor == flavor or tree.shares_nodes_with(pods.assignment, pods.cluster):
                 for values, count in pods.assignment.domains:
                     if values in by_key:
                         seen[values] = seen.get(values, 0) + count

@@ -9,6 +9,7 @@ from admission.engine.events import (
     NodeChanged,
     NodeDeleted,
     NodesFailed,
+    NodesListed,
     PodBound,
     PodEnded,
 )
@@ -35,8 +36,8 @@ class PlacedWorkloads:
         self.topologies = topologies
         self._due: dict[str, Due] = {}
         """Workloads to be placed once more, by uid."""
-        self._on: dict[str, set[str]] = {}
-        """Hostname to the uids of the workloads with pods there."""
+        self._on: dict[tuple[str, str], set[str]] = {}
+        """(cluster, hostname) to the uids of the workloads with pods there."""
         self._version = 0
         self._freed = False
         """Whether room has become free since places were last searched for the workloads that are due."""
@@ -45,14 +46,16 @@ class PlacedWorkloads:
         """Apply an event of nodes, pods or placement."""
         concerned = False
         match event:
-            case NodeChanged(node):
-                concerned = self.topologies.node_changed(node)
-            case NodeDeleted(name):
-                concerned = self.topologies.node_gone(name)
-            case PodBound(uid, node_name, requests):
-                self._free_node(self.topologies.pod_bound(uid, node_name, requests))
-            case PodEnded(uid):
-                self._free_node(self.topologies.pod_ended(uid))
+            case NodeChanged(node, cluster):
+                concerned = self.topologies.node_changed(node, cluster)
+            case NodeDeleted(name, cluster):
+                concerned = self.topologies.node_gone(name, cluster)
+            case PodBound(uid, node_name, requests, cluster):
+                self._free_node(self.topologies.pod_bound(uid, node_name, requests, cluster), cluster)
+            case PodEnded(uid, cluster):
+                self._free_node(self.topologies.pod_ended(uid, cluster), cluster)
+            case NodesListed(cluster):
+                self.topologies.forget(cluster)
             case NodesFailed(uid, nodes):
                 self._due.pop(uid, None)
                 if nodes and uid in self._registry.held:
@@ -70,9 +73,9 @@ class PlacedWorkloads:
             for domain in self._registry.forest.domains.values():
                 domain.dirty = domain.freed = True
 
-    def _free_node(self, node: str) -> None:
+    def _free_node(self, node: str, cluster: str) -> None:
         """Have the workloads tried again that may fit onto a node of which a pod has freed a part."""
-        if not node or not (flavors := self.topologies.flavors_of(node)):
+        if not node or not (flavors := self.topologies.flavors_of(node, cluster)):
             return
         self._freed = True
         for queue, domain in self._registry.forest.domain_of.items():
@@ -123,9 +126,9 @@ class PlacedWorkloads:
         held.admission, held.placed = admission, ()
         self.add(held)
 
-    def on(self, hostname: str) -> Collection[str]:
+    def on(self, hostname: str, cluster: str) -> Collection[str]:
         """Return the uids of the workloads with pods on this node."""
-        return self._on.get(hostname, ())
+        return self._on.get((cluster, hostname), ())
 
     def failed_nodes(self, uid: str) -> tuple[str, ...]:
         """Return the failed nodes of which the pods of a workload wait for other ones."""
@@ -158,7 +161,11 @@ class PlacedWorkloads:
         return min((one.at for one in self._due.values() if not one.held.evicting), default=None)
 
 
-def _hostnames(held: Held) -> set[str]:
-    """Return the nodes on which the pods of a workload are placed one by one."""
-    assignments = (pods.assignment for pods in held.placed)
-    return {values[0] for each in assignments if each.levels == (HOSTNAME,) for values, _ in each.domains}
+def _hostnames(held: Held) -> set[tuple[str, str]]:
+    """Return the (cluster, hostname) of the nodes on which the pods of a workload are placed one by one."""
+    return {
+        (pods.cluster, values[0])
+        for pods in held.placed
+        if pods.assignment.levels == (HOSTNAME,)
+        for values, _ in pods.assignment.domains
+    }

@@ -20,7 +20,7 @@ from admission.model.pod_set_names import titled
 from admission.model.topology import TopologyAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.events import PodAdditions
@@ -70,7 +70,7 @@ class SecondPass:
     """The second pass of one cycle. `fail_fast`: evict a workload if no other node can take the place of a failed one.
 
     `search`: returns the preemption targets for a placement that was delayed. `victims`: those of the cycle, by uid.
-    `away`: returns pod sets of a workload with the nodes excluded that it must not use.
+    `kept_from`: returns the hostnames of the nodes that a workload must not use, by cluster.
     On return of `decide` the new places are charged; `end` undoes that, for the caller to count them for good.
     """
 
@@ -83,10 +83,10 @@ class SecondPass:
         fail_fast: bool,
         search: Callable[[Due, Assignment, Trial], list[Target]],
         victims: dict[str, Held],
-        away: Callable[[Workload, tuple[PodSet, ...]], tuple[PodSet, ...]],
+        kept_from: Callable[[Workload], Mapping[str, Collection[str]]],
     ) -> None:
         self._topologies = topologies
-        self._away = away
+        self._kept_from = kept_from
         self._now = now
         self._fail_fast = fail_fast
         self._search = search
@@ -161,7 +161,8 @@ class SecondPass:
             )
             for pod_set in pod_sets
         ]
-        placer = Placer(self._topologies, due.held.queue, self._away(due.held.workload, due.written()))
+        kept_from = self._kept_from(due.held.workload)
+        placer = Placer(self._topologies, due.held.queue, due.written(), kept_from=kept_from)
         assignment = Assignment(results, mode=Mode.FIT)
         found = placer.search(assignment, empty=False)
         if isinstance(found, tuple):
@@ -174,7 +175,7 @@ class SecondPass:
         places: Places = {}
         assumed: list[PlacedPods] = []
         failure = ""
-        for pod_set, (flavor, present, requests) in zip(
+        for pod_set, (flavor, present, requests, _) in zip(
             (pod_set for pod_set in due.held.admission.pod_sets if pod_set.topology is not None),
             due.held.placed,
             strict=True,
@@ -184,16 +185,16 @@ class SecondPass:
             tree = self._topologies.trees.get(flavor)
             if tree is None:
                 return f'Flavor "{flavor}" information missing in TAS cache'
-            pod_sets = self._away(due.held.workload, due.shape.written)
-            written = next(each for each in pod_sets if each.name == pod_set.name)
-            rules = pod_rules(written, due.held.queue.flavors[flavor])
+            written = next(each for each in due.shape.written if each.name == pod_set.name)
+            kept_from = self._kept_from(due.held.workload).get(tree.cluster, ())
+            rules = pod_rules(written, due.held.queue.flavors[flavor], kept_from)
             question = Question(pod_set.count, requests, written.topology, rules)
             placed = replace_node(tree, question, present, due.nodes[0], self._topologies.rules)
             if isinstance(placed, str):
                 failure = f"couldn't assign flavors to {titled(pod_set.name)}: {placed}"
                 break
             places[pod_set.name] = placed
-            more = PlacedPods(flavor, beyond(placed, present), requests)
+            more = PlacedPods(flavor, beyond(placed, present), requests, tree.cluster)
             assumed.append(more)
             self._topologies.assume(more, 1)
         for more in assumed:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from admission.model.topology import HOSTNAME
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from admission.engine.topology.alike import Alike, NodeKind, Rooms, Verdicts
     from admission.engine.topology.counting import Demand, DomainCounts
     from admission.engine.topology.nodes import NodeState, PodRules
-    from admission.model.topology import Values
+    from admission.model.topology import TopologyAssignment, Values
 
 _COUNTS = 64
 """Most demands whose counts are kept."""
@@ -99,7 +100,11 @@ class Log:
 class Tree:
     """The domains of one flavor, by level."""
 
-    def __init__(self, topology: str, levels: tuple[str, ...], selector: Mapping[str, str]) -> None:
+    def __init__(
+        self, topology: str, levels: tuple[str, ...], selector: Mapping[str, str], cluster: str = LOCAL
+    ) -> None:
+        self.cluster = cluster
+        """The cluster that its nodes are in."""
         self.topology = topology
         """The name of the Topology, for messages."""
         self.levels = levels
@@ -134,6 +139,10 @@ class Tree:
     def key(self, values: Values) -> Values:
         """Return the key of the leaf with these values in `leaves` and in assignments."""
         return values[-1:] if self.by_hostname else values
+
+    def shares_nodes_with(self, placed: TopologyAssignment, cluster: str) -> bool:
+        """Whether pods of another flavor that are placed so may be on nodes that are leaves of this tree."""
+        return self.by_hostname and placed.levels[-1] == HOSTNAME and cluster == self.cluster
 
     def ranks(self) -> list[int]:
         """Return for each domain its position in the order of values, by number."""

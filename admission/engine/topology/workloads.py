@@ -14,9 +14,11 @@ from admission.engine.topology.replacement import beyond, resize, shortened
 from admission.engine.topology.state import PlacedPods
 from admission.engine.topology.trial import Room, Trial
 from admission.engine.vocabulary import NO_TREE, Unplaced, several_trees
+from admission.model.topology import HOSTNAME
+from admission.model.workload import NodeRequirement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
@@ -39,7 +41,8 @@ def placed_pods(workload: Workload, admission: Admission, flavors: Mapping[str, 
             continue
         names = sorted(set(pod_set.flavors.values()))
         flavor = next((name for name in names if name in flavors), names[0] if names else "")
-        found.append(PlacedPods(flavor, pod_set.topology, requests_of(requests.get(pod_set.name, {}))))
+        amounts = requests_of(requests.get(pod_set.name, {}))
+        found.append(PlacedPods(flavor, pod_set.topology, amounts, admission.cluster or workload.cluster))
     return tuple(found)
 
 
@@ -47,6 +50,7 @@ class Placer:
     """Places the pod sets of one workload with an assignment of flavors in one ClusterQueue.
 
     `replaced`: the workload whose quota this one takes over. Its pods stay where they are, only others are placed.
+    `kept_from`: hostnames of nodes on which it must not start, by cluster.
     """
 
     def __init__(
@@ -55,10 +59,12 @@ class Placer:
         queue: ClusterQueue,
         pod_sets: tuple[PodSet, ...],
         replaced: Held | None = None,
+        kept_from: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._topologies = topologies
         self._queue = queue
         self._pod_sets = pod_sets
+        self._kept_from = kept_from or {}
         self._stay = replaced.placed if replaced is not None else ()
         self._present = {
             pod_set.name: pod_set.topology
@@ -133,7 +139,7 @@ class Placer:
 
     def _question(self, flavor: str, assignment: Assignment, indices: Sequence[int], *, empty: bool) -> Question:
         index, leader = self._workers(assignment, indices), self._leader(assignment, indices)
-        pod_set, number = self._pod_sets[index], assignment.pod_sets[index].pods
+        pod_set, number, into = self._pod_sets[index], assignment.pod_sets[index].pods, self._queue.flavors[flavor]
         if (request := pod_set.topology) is not None and request.layers and not self._topologies.rules.as_kueue:
             # Pods beyond whole slices get the place of one more slice; Kueue places them nowhere.
             number += -number % max(1, request.layers[0].size)
@@ -141,7 +147,7 @@ class Placer:
             number,
             requests_of(pod_set.beside_devices),
             pod_set.topology,
-            pod_rules(pod_set, self._queue.flavors[flavor]),
+            pod_rules(pod_set, into, self._kept_from.get(into.spec.cluster, ())),
             requests_of(self._pod_sets[leader].beside_devices) if leader is not None else None,
             empty=empty,
         )
@@ -247,27 +253,31 @@ class Placer:
             resized = resize(tree, alone, here, self._topologies.rules, within)
             if isinstance(resized, str):
                 return resized
-            found = {workers: PlacedPods(flavor, resized, question.requests)}
+            found = {workers: PlacedPods(flavor, resized, question.requests, tree.cluster)}
             if leader is not None and question.leader is not None and there is not None:
-                found[leader] = PlacedPods(flavor, there, question.leader)
+                found[leader] = PlacedPods(flavor, there, question.leader, tree.cluster)
             return found
         placed = place(tree, question, self._topologies.rules)
         if not isinstance(placed, Placed):
             return placed
-        found = {workers: PlacedPods(flavor, shortened(placed.pods, pods), question.requests)}
+        found = {workers: PlacedPods(flavor, shortened(placed.pods, pods), question.requests, tree.cluster)}
         if leader is not None and placed.leader is not None and question.leader is not None:
             # As in Kueue a leader that requests nothing has no flavor, and so no place that could be confirmed.
             own = flavor if assignment.pod_sets[leader].choices else ""
-            found[leader] = PlacedPods(own, placed.leader, question.leader)
+            found[leader] = PlacedPods(own, placed.leader, question.leader, tree.cluster)
         return found
 
 
-def pod_rules(pod_set: PodSet, flavor: ResourceFlavor) -> PodRules:
-    """Return which nodes of a flavor the pods can run on."""
+def pod_rules(pod_set: PodSet, flavor: ResourceFlavor, kept_from: Collection[str] = ()) -> PodRules:
+    """Return which nodes of a flavor the pods can run on. `kept_from`: hostnames of nodes that they must not use."""
+    affinity = pod_set.affinity
+    if kept_from:
+        others = NodeRequirement(HOSTNAME, "NotIn", tuple(sorted(kept_from)))
+        affinity = tuple((*term, others) for term in (((),) if affinity is None else affinity))
     return PodRules(
         (*pod_set.tolerations, *flavor.spec.tolerations),
         tuple(sorted(pod_set.node_selector.items())),
-        pod_set.affinity,
+        affinity,
         pod_set.preferences,
     )
 

@@ -106,11 +106,9 @@ _RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 def _is_for_hubs(rule: Object, kind: str, name: str) -> bool:
-    """Whether a rule is not needed where neither the API is served, nor a leader elected, nor pods placed."""
+    """Whether a rule is not needed where neither the API is served nor a leader elected."""
     if rule["apiGroups"] == ["apiregistration.k8s.io"]:
         return True
-    if name == "sluice-topology":  # of nodes only what they have is read, for quotas that follow them
-        return bool(rule["resources"] != ["nodes"])
     return (kind, name) == ("Role", "sluice") and rule["apiGroups"] == ["coordination.k8s.io"]
 
 
