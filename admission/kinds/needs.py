@@ -69,6 +69,7 @@ def _of_pod(spec: Mapping[str, Any]) -> Iterator[Need]:
     yield Need("ServiceAccount", "" if account == _BY_DEFAULT else account)
     yield Need("PriorityClass", spec.get("priorityClassName") or "")
     yield Need("RuntimeClass", spec.get("runtimeClassName") or "")
+    yield Need("Service", spec.get("subdomain") or "")
     for reference in spec.get("imagePullSecrets") or ():
         yield Need(SECRET, reference.get("name") or "")
     for volume in spec.get("volumes") or ():

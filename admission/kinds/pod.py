@@ -38,8 +38,10 @@ _BOUND: Final = (
 
 _MOVABLE: Final = ("ReplicaSet",)
 """Kinds whose pods may run in another cluster than the object itself: it looks at their status only."""
-_MOVABLE_TOGETHER: Final = (*_MOVABLE,)
-"""The same for pods of a group, which are all in one cluster."""
+_MOVABLE_TOGETHER: Final = (*_MOVABLE, "StatefulSet")
+"""The same for pods of a group, which are all in one cluster; those of a LeaderWorkerSet have a StatefulSet, too."""
+_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+"""Annotation of pods whose workers are created when their leader has a node, which a gated pod never has."""
 _OF_ONE_POD: Final = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralContainers")
 """Fields that the API server sets by classes of its own cluster, or with which no pod can be created."""
 _SHOWN: Final = (
@@ -203,7 +205,7 @@ def _may_move(pod: Object, controllers: Sequence[str]) -> bool:
 
 def may_move_with_group(pod: Object) -> bool:
     """Whether a pod of a group has no other gate, and can run in another cluster than what controls it."""
-    return _may_move(pod, _MOVABLE_TOGETHER)
+    return _may_move(pod, _MOVABLE_TOGETHER) and _EXCLUSIVE not in (pod["metadata"].get("annotations") or NOTHING)
 
 
 def shows_copy(status: Mapping[str, Any]) -> bool:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from grouped_kinds import pods_until
+from grouped_kinds import grouped_served, pods_until
+from job_examples import local_queue
 from other_clusters import cluster, state
+from pod_examples import gated as gating
 from pod_groups import member
 from test_dispatch_of_pods import RUNS_IN, end, gated, hub, is_plain, runs, seen, shows
+from test_way_of_a_leader_worker_set import workers
+from test_way_of_a_stateful_set import stateful_set
+
+from admission.kinds import GROUPED, all_kinds
 
 __all__ = ["hub"]
 
@@ -213,3 +219,98 @@ async def test_user_who_removes_the_gate_of_a_pod_of_a_group_gets_no_second_one(
     await copies(hub.b, "g-1")
     assert Counter(obj["metadata"]["name"] for obj in hub.user.list("pods")) == {"g-1": 1}
     assert (await hub.world.record("g", "admitted")).admission.cluster == "b"
+
+
+@pytest.fixture
+async def sets(hub, tmp_path):
+    """A hub with the webhook, in which StatefulSets and LeaderWorkerSets are queued, too."""
+    await hub.world.end()
+    hub.kinds = lambda: all_kinds(frameworks=("batch/job", "pod", *GROUPED))
+    async with grouped_served(hub.world.sandbox), gating(hub.user, hub.kinds(), tmp_path / "certificates"):
+        await hub.world.apply(local_queue("user-queue"))
+        await hub.start()
+        yield hub
+
+
+def shown_as_running(*names):
+    """Whether pods of these names are gated, and show that their copies run; and there are no others."""
+    return lambda found: set(found) == set(names) and all(map(shows("Running"), found.values()))
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
+async def test_stateful_set_runs_elsewhere_and_follows_its_replicas(sets, management):
+    for user in (sets.user, sets.b.user):
+        await user.create("services", "team-a", {"metadata": {"name": "web"}, "spec": {"clusterIP": "None"}})
+    await sets.user.create("statefulsets", "team-a", stateful_set(2, management=management))
+    before = await copies(sets.b, "web-0", "web-1")
+    await pods_until(sets.user, "team-a", shown_as_running("web-0", "web-1"))
+    assert (await sets.world.record("web", "admitted")).admission.cluster == "b"
+
+    async def is_ready():
+        return sets.user.get("statefulsets", "team-a", "web")["status"].get("readyReplicas") == 2
+
+    await sets.world.eventually(is_ready)
+    await sets.user.patch("statefulsets", "team-a", "web", {"spec": {"replicas": 1}}, subresource="scale")
+    await copies(sets.b, "web-0")
+    await sets.world.holds(1000, "web")
+    await sets.user.patch("statefulsets", "team-a", "web", {"spec": {"replicas": 2}}, subresource="scale")
+    assert (await copies(sets.b, "web-0", "web-1"))["web-0"] == before["web-0"]
+
+    # The pod of the same name that its controller creates waits until the copy of the former one is gone.
+    await sets.user.delete("pods", "team-a", "web-0")
+    await seen(sets.b.user, "web-0", lambda obj: runs(obj) and obj["metadata"]["uid"] != before["web-0"])
+    await sets.world.order("web", held=True)
+    await sets.world.record("web", "pending", reason="OnHold")
+    assert not sets.b.user.list("pods")
+    assert all(is_plain(obj) for obj in sets.user.list("pods"))
+    await sets.world.order("web", held=False)
+    await copies(sets.b, "web-0", "web-1")
+    await sets.user.delete("statefulsets", "team-a", "web", propagation="Background")
+    await sets.world.record("web", "finished")
+    await sets.none_left(sets.b)
+
+
+@pytest.mark.costly
+async def test_stateful_set_whose_claims_are_missing_elsewhere_says_so(sets):
+    manifest = stateful_set(1)
+    spec = manifest["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]
+    await sets.user.create("statefulsets", "team-a", manifest)
+
+    await sets.world.record("web", "pending")
+    for cluster_name in ("b", "c"):
+        lacking = f"The cluster {cluster_name} lacks what its pods need"
+
+        async def look(lacking=lacking):
+            return lacking in str(await sets.world.history("web"))
+
+        await sets.world.eventually(look)
+    assert "Service web, PersistentVolumeClaim data-web-0" in str(await sets.world.history("web"))
+    assert not sets.b.user.list("pods")
+
+
+@pytest.mark.costly
+async def test_each_group_of_a_leader_worker_set_runs_in_one_cluster(sets):
+    for other in (sets.b, sets.c):
+        await other.user.create("services", "team-a", {"metadata": {"name": "lws"}, "spec": {"clusterIP": "None"}})
+    await sets.user.create("leaderworkersets", "team-a", workers())
+    for number in range(2):
+        record = await sets.world.record(f"lws-{number}", "admitted")
+        where = sets.b if record.admission.cluster == "b" else sets.c
+        await copies(where, f"lws-{number}", *(f"lws-{number}-{worker}" for worker in (1, 2, 3)))
+    await sets.user.patch("leaderworkersets", "team-a", "lws", {"spec": {"replicas": 1}})
+    first = (await sets.world.record("lws-0", "admitted")).admission.cluster
+    where, other = (sets.b, sets.c) if first == "b" else (sets.c, sets.b)
+    await sets.none_left(other)
+    # Its controller recreates the whole group when one of its pods fails.
+    pods = ["lws-0", "lws-0-1", "lws-0-2", "lws-0-3"]
+    before = await copies(where, *pods)
+    await end(where, "lws-0-2", "Failed")
+
+    def is_new(found):
+        return run(*pods)(found) and all(found[name]["metadata"]["uid"] != before[name] for name in pods)
+
+    await pods_until(where.user, "team-a", is_new)
+    await sets.user.delete("leaderworkersets", "team-a", "lws", propagation="Background")
+    await sets.none_left(where)

@@ -26,17 +26,18 @@ class Hub:
 
     def __init__(self, world, others):
         self.world = world
+        self.kinds = kinds
         self.user = world.user
         self.b, self.c = others
 
     async def start(self):
-        await self.world.start(kinds=kinds(), join=self._join)
+        await self.world.start(kinds=self.kinds(), join=self._join)
         for name in ("b", "c"):
             await state(self.world, "Active", name)
 
     def _join(self, cluster):
         other = {"b": self.b, "c": self.c}[cluster.name]
-        return Connection(Client.from_kubeconfig(other.kubeconfig), kinds(), None)
+        return Connection(Client.from_kubeconfig(other.kubeconfig), self.kinds(), None)
 
     async def none_left(self, *others):
         async def look():

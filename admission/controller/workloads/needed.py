@@ -33,6 +33,7 @@ PATHS: Final = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps/",
     "Secret": "/api/v1/namespaces/{}/secrets/",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts/",
+    "Service": "/api/v1/namespaces/{}/services/",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims/",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates/",

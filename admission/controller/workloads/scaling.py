@@ -239,7 +239,9 @@ def request_more(change: WorkloadChange, seen: Observed, environment: Environmen
 def _why_no_more(tracked: Tracked, seen: Observed, environment: Environment, more: int) -> str:
     """Return why no quota is requested for `more` pods of a running workload; empty: it is."""
     cluster, scaling = _cluster(tracked), seen.kind.scaling
-    if cluster and (scaling is None or not scaling.copies_grow):
+    # Each further pod of a group gets a copy of its own.
+    grows = scaling.copies_grow if scaling is not None else environment.kinds.is_composed(tracked.record.workload)
+    if cluster and not grows:
         return sentences.no_more_elsewhere(more, cluster)
     if tracked.checks:
         return sentences.no_more_with_checks(more)
