@@ -84,7 +84,7 @@ async def test_access_review_is_cached_5_seconds_if_allowed_and_1_second_if_deni
     assert (await server.as_user("alice", "GET", "clusterqueues")).status == 200
     admin = server.sandbox.local("admin")
     for binding in admin.list("clusterrolebindings"):
-        if binding["metadata"]["name"].startswith("granted-"):
+        if binding["metadata"]["name"].startswith("allowed-"):
             await admin.delete("clusterrolebindings", "", binding["metadata"]["name"])
     clock.advance(4.8)
     assert (await server.as_user("alice", "GET", "clusterqueues")).status == 200

@@ -160,6 +160,7 @@ async def test_copy_of_a_pod_that_others_delete_stop_or_unlabel_never_runs_twice
     assert labelled["metadata"]["uid"] == copy["metadata"]["uid"]
     assert "CopyDeleted" not in [reason for reason, _ in await hub.world.history("one")]
 
+    await seen(hub.user, "one", shows("Running"))  # its start is complete
     await hub.b.user.delete("pods", "team-a", "one")
     again = await seen(hub.b.user, "one", lambda obj: runs(obj) and obj["metadata"]["uid"] != copy["metadata"]["uid"])
     assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in await hub.world.history("one")

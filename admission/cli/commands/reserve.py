@@ -66,7 +66,7 @@ def reserve(
       sluice reserve benchmark --clusterqueue team-a --quota "default:cpu=2" --user ada \\
           --start 2030-12-01T08:00 --end 2030-12-01T18:00 --time-zone Europe/Berlin
       sluice reserve rack --clusterqueue team-a --quota "default:cpu=2" \\
-          --topology cloud.example.com/rack --start 2030-12-01T08:00 --end 2030-12-01T18:00
+          --topology rack --start 2030-12-01T08:00 --end 2030-12-01T18:00
     """
     holders = {"users": users, "namespaces": namespaces, "localQueues": local_queues}
     spec: dict[str, Any] = {
