@@ -123,6 +123,8 @@ async def test_replaced_template_stops_a_job_whose_pods_would_get_more(cluster):
     await cluster.start(MAPPED)
     await cluster.submit(job("one", resourceClaims=from_template()))
     await cluster.job("one", runs)
+    await cluster.submit(job("later", namespace="team-b"))  # when this one starts, the start of the first was observed
+    await cluster.job("later", runs, namespace="team-b")
     await cluster.user.delete("resourceclaimtemplates", "team-a", "gpu")
     await cluster.submit(job("other", namespace="team-b"))
     await cluster.job("other", runs, namespace="team-b")
