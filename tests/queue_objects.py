@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.store.audit_log import Author
@@ -26,8 +27,8 @@ async def create_objects(place: Store | str, *objects: str | Mapping[str, Any]) 
 
 
 def text_of(*documents: Mapping[str, Any]) -> str:
-    """As a file for `sluice apply`."""
-    return "\n---\n".join(map(json.dumps, documents)) + "\n"
+    """As a file for `sluice apply` or kubectl."""
+    return yaml.safe_dump_all(documents, sort_keys=False)
 
 
 def manifest(kind: str, name: str, *, namespace: str = "", **content: Any) -> dict[str, Any]:

@@ -211,6 +211,9 @@ class Node:
             name = source.get("secretName") or source["name"]
             place = pod.folder / mount["name"]
             place.mkdir(parents=True)
+            if source.get("optional"):  # it is empty while there is no such object
+                (place / "..none").mkdir()
+                (place / "..data").symlink_to("..none")
             self._mounted.setdefault((plural, name), []).append((place, source.get("items")))
             self._write((plural, name))
             yield mount["mountPath"], place
