@@ -90,6 +90,13 @@ async def test_logs_of_a_dispatched_job_are_those_of_its_own_pods_for_who_may_re
     names, workload = await pods(replica, "train", 2)
     (copy,) = [obj for obj in there.list("jobs") if obj["metadata"]["name"] == "train"]
 
+    on_node = "/apis/sluice.dev/v1/reports/drain?node=node"
+    (row,) = json.loads((await replica.get(f"{on_node}&cluster=b"))[1])["items"]
+    assert (row["name"], row["pods"]) == ("train", 2)
+    assert json.loads((await replica.get(on_node))[1])["items"] == []
+    status, text = await replica.get(f"{on_node}&cluster=nowhere")
+    assert (status, "has joined" in text) == (400, True)
+
     # Others in the namespace there use the labels, and whatever else they can write, of the Job and its pods.
     real = there.get("pods", "default", names[0])
     another = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "another", "controller": True}

@@ -58,7 +58,8 @@ class DrainReports:
         page = await self._store.workloads.list(where=[ColumnFilter("state", _HOLDING)])
         if node:
             cluster = request.query.get("cluster") or LOCAL
-            found, others = await self._on(node, cluster, [each for each in page.workloads if _is_in(each, cluster)])
+            here = [record for record in page.workloads if record.runs_in == cluster]
+            found, others = await self._on(node, cluster, here)
         else:
             found, others = [(each, None) for each in page.workloads if flavor in _flavors(each)], 0
         found.sort(key=lambda each: (-_ends_by(each[0]), each[0].workload.key))
@@ -111,12 +112,6 @@ class DrainReports:
             raise ReviewUnavailable(f"the cluster {cluster} is not contacted now, as it is disabled")
         async with self._reach(joined) as reached:
             yield reached.client
-
-
-def _is_in(record: WorkloadRecord, cluster: str) -> bool:
-    """Whether the pods of a workload are in a cluster."""
-    sent_to = "" if record.admission is None else record.admission.cluster
-    return (sent_to or record.workload.cluster) == cluster
 
 
 def _flavors(record: WorkloadRecord) -> set[str]:

@@ -152,7 +152,7 @@ class Explanations:
             waiting = (check for check in orders.checks if check.state != "Ready")
             checks = [(check.name, check.state, check.message or silent.get(check.name, "")) for check in waiting]
         lost, admission = "", record.admission
-        where = record.workload.cluster if admission is None else admission.cluster or record.workload.cluster
+        where = record.runs_in
         if admission is not None and where != LOCAL:
             cluster = (await self._store.joined_clusters.load()).get(where)
             if cluster is not None and cluster.state == "Lost":

@@ -32,17 +32,12 @@ class Hosted:
     def __iter__(self) -> Iterator[Tracked]:
         own, hub = self._own, self._hub()
         for registry in (own,) if own is hub else (own, hub):
-            yield from (tracked for tracked in registry if self._is_here(tracked))
+            yield from (tracked for tracked in registry if tracked.record.runs_in == self.cluster)
 
     def get(self, uid: str) -> Tracked | None:
         """Return a workload; None: it is not known, or its pods are not here."""
         tracked = self._own.get(uid) or self._hub().get(uid)
-        return tracked if tracked is not None and self._is_here(tracked) else None
-
-    def _is_here(self, tracked: Tracked) -> bool:
-        record = tracked.record
-        sent_to = "" if record.admission is None else record.admission.cluster
-        return (sent_to or record.workload.cluster) == self.cluster
+        return tracked if tracked is not None and tracked.record.runs_in == self.cluster else None
 
     def tell(self, tracked: Tracked, trigger: Trigger) -> None:
         """Have a trigger processed for a workload."""
