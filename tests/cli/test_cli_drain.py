@@ -65,6 +65,20 @@ async def test_flavor_is_drained_and_the_drain_ended(sluice):
     assert "not found" in missing.stderr or "no Drain" in missing.stderr
 
 
+async def test_node_of_another_cluster_is_drained_beside_the_one_of_that_name_here(sluice):
+    for options in ((), ("--cluster", "b")):
+        done = await sluice("drain", "node", "n17", *options)
+        assert done.exit_code == 0, done.stderr
+    assert "no cluster b has joined" in done.stderr
+    found = json.loads((await sluice("get", "drains", "-o", "json")).stdout)["items"]
+    assert {each["metadata"]["name"]: each["spec"]["cluster"] for each in found} == {
+        "node-n17": "local", "node-b.n17": "b",
+    }  # fmt: skip
+    assert " b/n17 " in (await sluice("drain")).stdout
+    await sluice("drain", "node", "n17", "--cluster", "b", "--cancel")
+    assert (await sluice("get", "drains", "-o", "name")).stdout.split() == ["drain.sluice.dev/node-n17"]
+
+
 async def test_mistakes_are_told(sluice):
     both = await sluice("drain", "node", "n17", "--cancel", "--until", "2h")
     assert (both.exit_code, "give --cancel, --running, or the times" in both.stderr) == (2, True)

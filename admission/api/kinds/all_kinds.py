@@ -38,6 +38,7 @@ from admission.model.queues import (
     AdmissionCheck,
     Budget,
     BudgetRequest,
+    Cluster,
     ClusterQueue,
     Cohort,
     Drain,
@@ -52,6 +53,7 @@ from admission.model.queues import (
     WorkloadPriorityClass,
 )
 from admission.model.topology import HOSTNAME
+from admission.model.workload import LOCAL
 from admission.store.notifications import SubscriptionState
 
 if TYPE_CHECKING:
@@ -536,13 +538,19 @@ USER_LIMIT: Final = ObjectKind(
 def _drained(document: Document, now: float) -> object:
     del now
     spec = document["spec"]
-    return ",".join([*spec.get("nodes", ()), *(f"flavor/{name}" for name in spec.get("flavors", ()))])
+    cluster = spec.get("cluster", LOCAL)
+    nodes = (name if cluster == LOCAL else f"{cluster}/{name}" for name in spec.get("nodes", ()))
+    return ",".join([*nodes, *(f"flavor/{name}" for name in spec.get("flavors", ()))])
 
 
 async def _drain_warnings(store: Store, written: Drain, context: WarningContext) -> list[str]:
     del context
-    known = (await store.queues.names(ResourceFlavor.kind))[ResourceFlavor.kind]
-    return [f"there is no ResourceFlavor {name}" for name in written.spec.flavors if name not in known]
+    known = await store.queues.names(ResourceFlavor.kind, Cluster.kind)
+    flavors = [name for name in written.spec.flavors if name not in known[ResourceFlavor.kind]]
+    found = [f"there is no ResourceFlavor {name}" for name in flavors]
+    if (cluster := written.spec.cluster) not in (LOCAL, *known[Cluster.kind]):
+        found.append(f"no cluster {cluster} has joined")
+    return found
 
 
 DRAIN: Final = ObjectKind(
