@@ -131,8 +131,7 @@ class Dispatcher:
                     self._groups.kinds_changed()
                     self._groups.update_due()  # before the search for pods of unknown groups
                     self._requests.read_unobserved(unlisted)
-        if self._groups.due or self._groups.touched:
-            self._groups.update_due()
+        self._groups.update_due()
 
     def _recheck(self, uid: str) -> None:
         self._children.recheck(uid)

@@ -22,7 +22,7 @@ from composites import (
 from job_examples import cluster_queue
 from pod_examples import pod
 
-from admission.controller.workloads import group_updates
+from admission.controller.workloads import pod_groups
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_pods_created_before_their_groups_start_once_the_tree_is_complete(
 
 
 async def test_groups_created_within_max_wait_are_recorded_as_one_workload_only(cluster, monkeypatch):
-    monkeypatch.setattr(group_updates, "MAX_WAIT", 3600.0)
+    monkeypatch.setattr(pod_groups, "MAX_WAIT", 3600.0)
     await pods(cluster, "rc-gpu", 0, 1)
     await pods(cluster, "rc-head", 0)
     await pods_processed(cluster, "rc-gpu-0", "rc-gpu-1", "rc-head-0")
@@ -111,14 +111,14 @@ async def pods_processed(cluster, *names):
 
     async def look():
         uids = [cluster.user.get("pods", "team-a", name)["metadata"]["uid"] for name in names]
-        return all(map(groups.has, uids)) and not (groups.due or groups.touched)
+        return all(map(groups.has, uids))  # groups are updated with the messages about their pods
 
     await cluster.eventually(look)
 
 
 @pytest.mark.costly
 async def test_decisions_after_startup_wait_for_slow_lists_of_groups(cluster, monkeypatch):
-    monkeypatch.setattr(group_updates, "MAX_WAIT", 0.0)
+    monkeypatch.setattr(pod_groups, "MAX_WAIT", 0.0)
     lists = {"user": "sluice", "verb": "list", "resource": ["podgroups", "compositepodgroups"]}
     cluster.sandbox.faults.install({"rules": [{"match": lists, "do": "delay", "seconds": 0.3}]})
     await cluster.end()

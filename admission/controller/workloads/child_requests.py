@@ -97,7 +97,7 @@ class Child:
     created: str = ""
     """Its creationTimestamp."""
     fitting: tuple[str, Fitting] | None = None
-    """The pod sets of an owner that it fits, for the versions of both that are named first (`ExcessPods`)."""
+    """The pod sets of an owner that it fits, for the versions of both that are named first (see `children`)."""
     excess_since: float = 0.0
     """When the owner got too many pods for it to run, by the clock of the event loop; 0: there are not too many."""
     wait_message: str = ""

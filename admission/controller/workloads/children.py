@@ -38,31 +38,36 @@ from admission.controller.state.inbox import ObjectGone, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.state.triggers import LeftQueue
 from admission.controller.workloads.child_requests import Child, ChildRequests, ChildVerdict
-from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPods
 from admission.controller.workloads.renderings import Renderings
 from admission.kinds.base import is_watched
-from admission.kinds.children import Belonging, claimed_owner, controller_of, rendered_owner
+from admission.kinds.children import Belonging, claimed_owner, controller_of, fitting_pod_sets, rendered_owner
 from admission.kinds.declared import workload_of
+from admission.kinds.pod_matching import has_room
 from admission.model import child_sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from admission.cluster.events import EventRecorder
+    from admission.controller.state.context import Context
     from admission.controller.state.inbox import Inbox, StepDone
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.sender import Sender
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Kind, Object, Observed, PodCount
     from admission.kinds.children import ClaimedOwner
+    from admission.kinds.pod_matching import Fitting
+    from admission.model.workload import PodSet
 
 log = logging.getLogger(__name__)
 
 _RETRY_DELAY: Final = 2.0
 """Seconds until an object is read again after a failed request."""
+_MAX_OWNER_DEPTH: Final = 10
+"""Levels of owners above an object that are followed, as in Kueue."""
 
 
 class Children:
@@ -95,7 +100,7 @@ class Children:
         """By uid."""
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
         """Uid of an owner -> uids of its children."""
-        self._excess_pods = ExcessPods(self._children, self._by_owner, self._context)
+        self._excess_pods = _ExcessPods(self._children, self._by_owner, self._context)
         self._fetched_owners: dict[str, StoredObject | None] = {}
         """Owners that are no workloads, read from the API server, by uid; None: deleted."""
         self._owner_states: dict[str, tuple[Any, ...]] = {}
@@ -202,7 +207,7 @@ class Children:
         if verdict is ChildVerdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
             return False
         if verdict is ChildVerdict.RUN and kind.ends_by_deletion:
-            owner = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)[0]
+            owner = self._owner(claimed.kind, child.owner, _MAX_OWNER_DEPTH)[0]
             if owner is not None and self._excess_pods.has(child, uid, claimed.kind, owner, self._held(child.owner)):
                 verdict = ChildVerdict.EXCESS
         self._child_requests.follow(child, seen, obj, verdict)
@@ -236,7 +241,7 @@ class Children:
         if not child.is_beyond and generation is not None and child.checked == (seen.generation, generation):
             return
         child.is_beyond = False
-        owner, verdict = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)
+        owner, verdict = self._owner(claimed.kind, child.owner, _MAX_OWNER_DEPTH)
         if owner is None or verdict is not ChildVerdict.RUN:
             return
         child.checked = seen.generation, generation
@@ -374,7 +379,7 @@ class Children:
 
     # --- verdicts
 
-    def _verdict(self, kind: Kind, obj: Object, *, owners: int = MAX_OWNER_DEPTH) -> ChildVerdict:
+    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MAX_OWNER_DEPTH) -> ChildVerdict:
         """Return the state that an object should be in by its owner. `owners`: levels of owners to follow at most.
 
         An unknown owner is read; its children are processed again afterwards.
@@ -468,3 +473,79 @@ def _fewer(obj: Object, part: Callable[[Object], Belonging]) -> Object | None:
 
     numbers = range(1, obj["spec"]["parallelism"])
     return with_pods(bisect_left(numbers, 1, key=lambda number: part(with_pods(number)) is Belonging.MORE))
+
+
+class _ExcessPods:
+    """Whether an owner has as many pods as it holds quota for, so that one more of its pods must not run.
+
+    An owner reference proves nothing, as users can write it. Neither is the number of an owner's pods enough where it
+    has several pod sets: a user could delete small pods, and create large ones in their place.
+    """
+
+    def __init__(self, children: Mapping[str, Child], by_owner: Mapping[str, set[str]], context: Context) -> None:
+        """`children`: by uid. `by_owner`: uids of children by the owner's uid."""
+        self._children = children
+        self._by_owner = by_owner
+        self._context = context
+
+    def has(self, child: Child, uid: str, owner_kind: Kind, owner: Object, held: Mapping[str, int]) -> bool:
+        """Return whether the owner needs no further pod such as `child`, whose uid is `uid`.
+
+        `held`: number of pods that the owner holds quota for, by pod set. Pods of the owner's children count, such as
+        those of the Jobs of a JobSet. If the pod itself runs, only older ones count.
+        """
+        counts = [
+            count._replace(wanted=max(count.wanted, held.get(count.name, 0)), left=None) if count.stays else count
+            for count in owner_kind.observe(owner).counts
+        ]
+        own_age = (*_age(child), uid)
+        preceding = [
+            other
+            for other, each in self._pods_of(child.owner)
+            if each.runs and other != uid and (not child.runs or (*_age(each), other) < own_age)
+        ]
+        if len(preceding) >= sum(count.needed for count in counts):
+            return True
+        return len(counts) > 1 and not self._fits(child, preceding, owner_kind, owner, counts)
+
+    def _fits(
+        self, child: Child, preceding: Sequence[str], owner_kind: Kind, owner: Object, counts: Sequence[PodCount]
+    ) -> bool:
+        """Return whether a pod has room beside others (their uids) in the pod sets of its owner."""
+        try:
+            limits = owner_kind.pod_sets(owner, self._context.of_namespace(owner["metadata"]["namespace"]))
+        except Misconfigured:  # reported where the owner is handled
+            return True
+        needed = {limit.name: 0 for limit in limits}
+        needed |= {count.name: count.needed for count in counts if count.name in needed}
+        metadata = owner["metadata"]
+        version = f"{metadata['uid']} {metadata.get('generation')}"
+        others = [self._fitting(self._children[each], limits, version) for each in preceding]
+        return has_room(self._fitting(child, limits, version), others, needed)
+
+    def _fitting(self, child: Child, limits: Sequence[PodSet], version: str) -> Fitting:
+        """Return the pod sets of an owner that a pod fits; all if it fits none, as it may have any pod's place.
+
+        Computed once for each version of the pod and of the owner (`version`).
+        """
+        key = f"{version} {child.version}"
+        if child.fitting is None or child.fitting[0] != key:
+            obj = child.object
+            context = self._context.of_namespace(obj["metadata"]["namespace"])
+            found = fitting_pod_sets(limits, child.kind, obj, context)
+            child.fitting = key, found or frozenset(limit.name for limit in limits)
+        return child.fitting[1]
+
+    def _pods_of(self, owner: str, *, levels: int = _MAX_OWNER_DEPTH) -> Iterator[tuple[str, Child]]:
+        """Yield (uid, pod) of the pods of an owner and of its children. `levels`: depth of children to follow."""
+        for uid in self._by_owner.get(owner, ()) if levels else ():
+            child = self._children[uid]
+            if child.kind.ends_by_deletion:
+                yield uid, child
+            else:
+                yield from self._pods_of(uid, levels=levels - 1)
+
+
+def _age(child: Child) -> tuple[str, bool]:
+    """Return the sort key of pods by age; of pods of the same second those that Sluice has ungated come first."""
+    return child.created, not child.was_ungated

@@ -13,8 +13,9 @@ quota for it.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.cluster.informer import WatchedChange
 from admission.controller.state.inbox import ObjectsChanged
@@ -31,7 +32,6 @@ from admission.controller.workloads.group_plan import (
     surplus_pods,
 )
 from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
-from admission.controller.workloads.group_updates import GroupUpdates
 from admission.kinds.base import POD
 from admission.kinds.dispatched import runs_in
 from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
@@ -53,6 +53,17 @@ if TYPE_CHECKING:
     from admission.kinds.limits import NamespaceContext
 
 
+_LARGE: Final = 200
+"""Number of pods of a group above which its updates are rate-limited, as each reads all of its pods."""
+_PAUSE: Final = 10.0
+"""Minimum pause after the update of a large group, in multiples of the update's duration."""
+MAX_WAIT: Final = 1.0
+"""Seconds that a new group waits for objects that it refers to: their watch may lag behind the watch of pods."""
+
+_Key: TypeAlias = tuple[str, str]
+"""Namespace and name of a group."""
+
+
 class PodGroups:
     """All pods that are in groups, and the owners of these groups."""
 
@@ -70,13 +81,11 @@ class PodGroups:
         self.kinds = {POD, *((kind.group, kind.kind) for kind in grouped)}
         """API group and kind of objects that may be pods in groups, owners of groups, or give the size of groups."""
         self._owners = GroupOwners(self._kinds, self._state_of)
-        self._groups: dict[tuple[str, str], dict[str, Member]] = {}
-        self._group_of: dict[str, tuple[str, str]] = {}
+        self._groups: dict[_Key, dict[str, Member]] = {}
+        self._group_of: dict[str, _Key] = {}
         """Group in which a pod was first observed, by the pod's uid; later changes of the label have no effect."""
         self._updates = GroupUpdates(inbox)
-        self.due, self.touched = self._updates.due, self._owners.touched
-        """The groups that `update_due` processes. Attributes, because they are tested after each batch of messages."""
-        self._known_states: dict[tuple[str, str], tuple[bool, bool]] = {}
+        self._known_states: dict[_Key, tuple[bool, bool]] = {}
         """By namespace and name of a CompositePodGroup: whether it has started, and whether it holds no quota."""
         self._version = 0
 
@@ -173,8 +182,8 @@ class PodGroups:
                 self._updates.enqueue(key)
 
     def _enqueue_changed(self) -> None:
-        touched = set(self.touched)
-        self.touched.clear()
+        touched = set(self._owners.touched)
+        self._owners.touched.clear()
         for key, members in self._groups.items() if touched else ():
             declared = {each.declared for each in members.values() if each.declared is not None}
             names = (name for each in declared for name in self._owners.names(key[0], each))
@@ -183,7 +192,7 @@ class PodGroups:
 
     def kinds_changed(self) -> None:
         """Enqueue all groups that have PodGroups, because the API server serves other kinds than before."""
-        self.touched.update((key[0], each.leaf) for key, pods in self._groups.items() for each in pods.values())
+        self._owners.touched.update((key[0], each.leaf) for key, pods in self._groups.items() for each in pods.values())
 
     def enqueue(self, tracked: Tracked) -> None:
         """Enqueue a group, so that it is processed again."""
@@ -192,10 +201,10 @@ class PodGroups:
 
     def update_due(self) -> None:
         """Update all groups that have changed, each once, however many of its pods have changed."""
-        while (self.due or self.touched) and self._listed():
+        while (self._updates.due or self._owners.touched) and self._listed():
             self._enqueue_changed()
-            due = list(self.due)
-            self.due.clear()
+            due = list(self._updates.due)
+            self._updates.due.clear()
             for key in due:
                 began = time.monotonic()
                 try:
@@ -204,7 +213,7 @@ class PodGroups:
                     self._reconciler.isolation.faults.report(f"group {key[1]} of namespace {key[0]}", error)
                 self._updates.updated(key, len(self._groups.get(key, ())), time.monotonic() - began)
 
-    def _update(self, key: tuple[str, str]) -> None:
+    def _update(self, key: _Key) -> None:
         assert self._kind is not None
         tracked = self._registry.named(self._kind, *key)
         moved_to = self._reassign(key)
@@ -237,7 +246,7 @@ class PodGroups:
                 self._dispatching.recheck(tracked.uid)
         self._enqueue_followers(key)
 
-    def _enqueue_followers(self, key: tuple[str, str]) -> None:
+    def _enqueue_followers(self, key: _Key) -> None:
         """Enqueue the groups that start after a CompositePodGroup, if that has started or stopped."""
         if not self._owners.is_composite(*key):
             self._known_states.pop(key, None)
@@ -246,7 +255,7 @@ class PodGroups:
         now = state.has_started(), state.leaves is None
         if self._known_states.get(key, (False, True)) != now:
             self._known_states[key] = now
-            self.touched.add(key)
+            self._owners.touched.add(key)
 
     # --- groups of other systems, whose surplus pods may be queued one by one
 
@@ -274,7 +283,7 @@ class PodGroups:
         return needed is not None and not needed.is_gang
 
     def _release_surplus(
-        self, key: tuple[str, str], tracked: Tracked | None, members: list[Member], needed: Needed | None
+        self, key: _Key, tracked: Tracked | None, members: list[Member], needed: Needed | None
     ) -> list[Member]:
         """Have the surplus pods of another system's group queued one by one; return the other pods."""
         if needed is None:
@@ -287,14 +296,14 @@ class PodGroups:
             self._move(key, each, "")
         return [each for each in members if each.uid in self._groups[key]] if leaving else members
 
-    def _reassign(self, key: tuple[str, str]) -> str:
+    def _reassign(self, key: _Key) -> str:
         """Move gated pods with a PodGroup of `scheduling.k8s.io` to the groups that they belong to now.
 
         Returns the last of these groups, for example `CompositePodGroup rc`; empty: no pod was moved to another group.
         """
         waiting = [each for each in self._groups.get(key, {}).values() if each.leaf and each.gated and each.is_alive]
         leaves_with_quota = (self._state_of(*key).leaves or ()) if waiting else ()
-        assigned: dict[tuple[str, str], str] = {}
+        assigned: dict[_Key, str] = {}
         moved = ""
         for each in waiting:
             if each.leaf in leaves_with_quota:
@@ -306,7 +315,7 @@ class PodGroups:
                 moved = target and f"{POD_GROUP if target == each.leaf else COMPOSITE} {target}"
         return moved
 
-    def _move(self, key: tuple[str, str], each: Member, group: str) -> None:
+    def _move(self, key: _Key, each: Member, group: str) -> None:
         """Move a pod from one group to another; `group` empty: it is queued by itself."""
         del self._groups[key][each.uid]
         if group:
@@ -364,12 +373,12 @@ class PodGroups:
         context = self._context_of(tracked.record.workload.namespace)
         return in_pod_sets(found, stored_pod_sets(tracked), context) if found else []
 
-    def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
+    def _present(self, key: _Key, tracked: Tracked | None) -> list[Member]:
         """Return the pods of the group that has the name now, the oldest first."""
         members = sorted(self._belonging(key, tracked), key=lambda member: (member.created, member.name))
         return in_pod_sets(members, stored_pod_sets(tracked), self._context_of(key[0]))
 
-    def _belonging(self, key: tuple[str, str], tracked: Tracked | None) -> Iterator[Member]:
+    def _belonging(self, key: _Key, tracked: Tracked | None) -> Iterator[Member]:
         dispatching = self._dispatching
         for member in self._groups.get(key, {}).values():
             if tracked is None:
@@ -396,3 +405,64 @@ class PodGroups:
         kind = self._kinds.get(*POD)
         assert kind is not None
         return kind
+
+
+class GroupUpdates:
+    """Groups that are due now, after a pause, or when an object that they refer to is observed."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.due: dict[_Key, None] = {}
+        """Groups to update now, in order of arrival."""
+        self._not_before: dict[_Key, float] = {}
+        """Time (`loop.time`) before which a large group is not updated again."""
+        self._scheduled: set[_Key] = set()
+        """Large groups whose update is scheduled for that time."""
+        self._waiting: dict[_Key, bool] = {}
+        """New groups that refer to unknown objects; the value says whether MAX_WAIT is over."""
+
+    def enqueue(self, key: _Key) -> None:
+        """Make a group due now."""
+        self.due[key] = None
+
+    def pods_changed(self, key: _Key) -> None:
+        """Make a group due now, or after its pause if it is large: its pods change one by one.
+
+        Until then decisions are based on the last update.
+        """
+        due = self._not_before.get(key, 0.0)
+        if not due or due <= (loop := asyncio.get_running_loop()).time():
+            self.due[key] = None
+        elif key not in self._scheduled:
+            self._scheduled.add(key)
+            loop.call_at(due, self._pause_ended, key)
+
+    def _pause_ended(self, key: _Key) -> None:
+        self._scheduled.discard(key)
+        self.due[key] = None
+        self._inbox.wake()
+
+    def must_wait(self, key: _Key, *, is_incomplete: bool) -> bool:
+        """Return whether to skip the update of a new group: objects that it refers to may be observed within MAX_WAIT.
+
+        `is_incomplete`: there are unknown ones. The group becomes due again when one is observed, or after MAX_WAIT.
+        """
+        if not is_incomplete:
+            self._waiting.pop(key, None)
+        elif key not in self._waiting:
+            self._waiting[key] = False
+            asyncio.get_running_loop().call_later(MAX_WAIT, self._wait_ended, key)
+        return is_incomplete and not self._waiting[key]
+
+    def _wait_ended(self, key: _Key) -> None:
+        if key in self._waiting:
+            self._waiting[key] = True
+            self._pause_ended(key)
+
+    def updated(self, key: _Key, pods: int, seconds: float) -> None:
+        """Note that a group with this number of pods was updated, and the duration of the update."""
+        self._not_before.pop(key, None)
+        if not pods:
+            self._waiting.pop(key, None)
+        if pods > _LARGE:
+            self._not_before[key] = asyncio.get_running_loop().time() + _PAUSE * seconds

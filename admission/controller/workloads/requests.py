@@ -114,8 +114,7 @@ class Requests:
                         self._handle(tracked, Stopped())
                         if self._kinds.is_composed(tracked.record.workload):
                             self._groups.enqueue(tracked)
-        if self._groups.due or self._groups.touched:
-            self._groups.update_due()  # a pending group requests the pods that exist now, not the former ones
+        self._groups.update_due()  # a pending group requests the pods that exist now, not the former ones
 
     def send_due(self) -> None:
         """After a commit: send the due request of each workload that has changed."""
