@@ -1,1 +1,1 @@
-"""API descriptors of queue objects, one module for each kind, and the registry of them (`all_kinds`)."""
+"""API descriptors of queue objects, and their registry (`all_kinds`)."""

@@ -1,1 +1,1 @@
-"""Decision cycles: scheduling, commit batching, and the search for workloads on which the engine fails."""
+"""Decisions and commits: the engine's cycles, quota from nodes and calendars, Budgets, reservations, drains, usage."""

@@ -1,1 +1,1 @@
-"""Informers and background tasks that feed the controller: workloads, LocalQueues, unqueued objects, AppWrappers."""
+"""Informers and tasks that feed the controller: queued objects, LocalQueues, what is not queued, AppWrappers."""

@@ -1,1 +1,1 @@
-"""In-memory state of the leader: workloads, faults, settings, the batch of the next commit, and reports of commits."""
+"""In-memory state of the leader: inbox, triggers, workloads and their changes, faults, context, reports of commits."""

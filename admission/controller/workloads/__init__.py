@@ -1,1 +1,1 @@
-"""The lifecycle of workloads: state transitions from observed objects, and the resulting API server requests."""
+"""Workloads: rules for what is observed, what is due for their objects, requests, pods, groups, children, copies."""
