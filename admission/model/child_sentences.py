@@ -21,16 +21,14 @@ GROUP_OF_SEVERAL_DECLARATIONS: Final = (
     "all say the same"
 )
 GROUP_UNDECLARED: Final = (
-    "It starts as a whole, and no pod of it says in the annotation sluice.dev/pod-group-pod-sets which pods it will "
-    "have: annotate its controller, or the first pod that is made."
+    "It starts as a whole, but none of its pods has the annotation sluice.dev/pod-group-pod-sets, which says which "
+    "pods it will have: set it in the pod template, or on the first pod."
 )
-MORE_PODS_THAN_OWNER: Final = "More pods run that name its owner than that has quota for: the newest are deleted."
-PODS_BEYOND_GROUP: Final = (
-    "Its group has all of the pods that it was admitted with: the newest beyond those are deleted."
-)
-POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: the pod was deleted."
+MORE_PODS_THAN_OWNER: Final = "Its owner runs more pods than it has quota for: the newest are deleted."
+PODS_BEYOND_GROUP: Final = "Its group already has all the pods that it was admitted with: the newest are deleted."
+POD_WITHOUT_OWNER: Final = "Its owner may not run now, nor may its pods: this one was deleted."
 STOPPED_WITH_OWNER: Final = (
-    "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
+    "It was suspended, because it is part of an object that is queued as a whole: it starts together with that."
 )
 
 
@@ -46,8 +44,8 @@ def group_of_several_queues(pods: Mapping[str, Sequence[str]]) -> str:
 def more_than_owner_holds(owner: str) -> str:
     """A child without a queue label was edited to have more pods than its owner, such as `JobSet train`, holds."""
     return (
-        f"It is part of {owner}, which has quota for fewer pods of it: more are taken back. Suspend {owner} and change "
-        "the number there to ask for more."
+        f"{owner} has quota for fewer pods: their number in the object that it created was set back. To ask for more, "
+        f"suspend {owner} and change the number there."
     )
 
 
@@ -59,29 +57,29 @@ def part_of(owner: str) -> str:
 def starts_with_owner(kind: str, name: str) -> str:
     """A child does not run because its owner, such as `JobSet`, `train`, is pending or being stopped."""
     return (
-        f"It is part of {kind} {name}, which is queued as a whole and does not run now: it starts with it. "
+        f"It starts together with {kind} {name}, which it is part of. "
         f"`kubectl describe {kind.lower()} {name}` shows what that waits for."
     )
 
 
 def older_than_owner(owner: str) -> str:
     """A child does not run because its owner's controller has not yet applied the owner's new template to it."""
-    return f"It is not yet as {owner}, which it is part of, is now: it starts when its controller has updated it."
+    return f"It was created from an older template of {owner}: it starts when its controller has updated it."
 
 
 def no_room_beside(owner: str) -> str:
     """A pod keeps its scheduling gate because its running owner has quota for no more pods."""
-    return f"As many pods of {owner} run as that has quota for: it starts when one of those has ended."
+    return f"{owner} already runs all the pods that it has quota for: this one starts when one of them has ended."
 
 
 def owner_is_gone(owner: str) -> str:
     """A child stays stopped, as its owner was deleted, until Kubernetes deletes it."""
-    return f"{owner}, which it was part of, is gone: it does not start any more, and Kubernetes deletes it."
+    return f"{owner}, which it was part of, was deleted: it does not start any more, and Kubernetes deletes it."
 
 
 def owner_has_ended(owner: str) -> str:
     """A child stays stopped because its owner has finished."""
-    return f"{owner}, which it is part of, has ended: it does not start any more."
+    return f"{owner}, which it is part of, has finished: it does not start any more."
 
 
 def group_incomplete(there: int, total: int) -> str:
@@ -91,7 +89,7 @@ def group_incomplete(there: int, total: int) -> str:
 
 def group_without_object(kind: str, name: str, api_group: str) -> str:
     """A group of another system is not queued yet: its `PodGroup`, `pg-1` of `scheduling.x-k8s.io`, does not exist."""
-    return f"It starts as a whole. How many pods that takes, says {kind} {name} of {api_group}, which is not there."
+    return f"It starts as a whole, but {kind} {name} of {api_group}, which gives its number of pods, does not exist."
 
 
 def groups_incomplete(composite: str, there: int, needed: int) -> str:
@@ -120,18 +118,18 @@ def group_too_deep(kind: str, name: str, levels: int) -> str:
 def starts_after(composite: str, needed: int) -> str:
     """A child of a CompositePodGroup is not queued yet, because the children that start together come first."""
     groups = "oldest group starts" if needed == 1 else f"{needed} oldest groups start together"
-    return f"It is queued when CompositePodGroup {composite} has started, whose {groups} first."
+    return f"It is queued after CompositePodGroup {composite} has started, whose {groups} first."
 
 
 def group_without_number(annotation: str) -> str:
     """A group of another system is not queued yet, as no pod has the annotation with its size."""
-    return f"It starts as a whole. How many pods that takes, says annotation {annotation}, which none of its pods has."
+    return f"It starts as a whole, but none of its pods has the annotation {annotation}, which gives their number."
 
 
 def pod_sets_unknown(missing: Sequence[str]) -> str:
     """A group that declares pod sets is not queued yet, as the requests of some pod sets are unknown."""
     named = ", ".join(missing)
-    return f"It starts as a whole, and of {named} neither requests are declared nor a pod is there."
+    return f"It starts as a whole, but the requests of {named} are unknown: declare them, or create one pod of each."
 
 
 def declarer_ended(pod: str, phase: str) -> str:
@@ -141,25 +139,28 @@ def declarer_ended(pod: str, phase: str) -> str:
 
 def waits_beside(group: str, count: int) -> str:
     """A pod of a scale-up keeps its scheduling gate until there is quota for it."""
-    return f"{group} holds quota for {count} of its pods, which run on: this one starts when there is quota for more."
+    return f"{group} has quota for {count} of its pods, which run on: this one starts when there is quota for more."
 
 
 def beyond_group(group: str, count: int) -> str:
     """A pod of an admitted group keeps its scheduling gate. `count`: pods of its form that the group has quota for."""
     if not count:
         return (
-            f"PodGroup {group} was admitted without pods of this form: create it like the others, or when it is over."
+            f"PodGroup {group} was admitted without pods like this one: create it like the others, or when the group "
+            "has finished."
         )
-    there = "pod like it, which is" if count == 1 else "pods like it, which are"
-    more = "For more, create the group anew with a larger total count."
-    return f"PodGroup {group} has quota for {count} {there} there: it starts when one of those is gone. {more}"
+    return (
+        f"PodGroup {group} already has all the pods like this one that it has quota for ({count}): it starts when one "
+        "of them is gone. For more, create the group anew with a larger total count."
+    )
 
 
 def native_gang_too_large(groups: int, most: int) -> str:
     """An admitted RayCluster requests gang scheduling by Kubernetes, and has more pod groups than that supports."""
     return (
-        f"It has quota as a whole. But it asks for gangs of Kubernetes, and has {groups} groups of pods, of which one "
-        f"Workload of scheduling.k8s.io holds {most}: not all of its pods may be scheduled together."
+        f"It asks for gang scheduling by Kubernetes, and has {groups} groups of pods, more than the {most} that a "
+        "Workload of scheduling.k8s.io can have: its pods may not all be scheduled together, although it has quota "
+        "for them."
     )
 
 
@@ -172,8 +173,8 @@ def no_scale_up(path: str, kind: str) -> str:
 
 
 INTERACTIVE_RAY_JOB = (
-    "It is in InteractiveMode: until spec.jobId names a job, KubeRay does not suspend it: it cannot be evicted, and "
-    "holds its quota until a job is submitted or it is deleted."
+    "It is in InteractiveMode: KubeRay does not suspend it before spec.jobId names a job. Until then it cannot be "
+    "evicted, and holds its quota unless it is deleted."
 )
 """An admitted RayJob whose job is submitted by its user."""
 

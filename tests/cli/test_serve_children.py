@@ -13,6 +13,7 @@ import pytest
 from custom_kinds import JOBSET, KINDS, Object, definition, jobset, until
 from serve_processes import NODE, QUEUES, Replica, gate_flags, serving
 
+from admission.model import child_sentences
 from admission.sandbox.sandbox import Sandbox
 from admission.store.database.migrations import ensure_ready
 from tests.queue_objects import create_objects
@@ -126,7 +127,4 @@ async def test_pending_events_of_owner_and_child_are_written_after_serve_was_kil
             found = [each for each in admin.list("events", "team-a") if each["reason"] == "Pending"]
             events = {each["involvedObject"]["name"]: each["message"] for each in found}
     assert events["set"].startswith("Misconfigured: LocalQueue team-a/lq does not exist. ")
-    assert events["set-workers-0"] == (
-        "It is part of JobSet set, which is queued as a whole and does not run now: it starts with it. "
-        "`kubectl describe jobset set` shows what that waits for."
-    )
+    assert events["set-workers-0"] == child_sentences.starts_with_owner("JobSet", "set")

@@ -10,12 +10,13 @@ from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import GATE, gated, pod
 
 from admission.kinds import all_kinds
+from admission.model import child_sentences
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"))
 COMPOSITE = KINDS.sizes["scheduling.k8s.io", "CompositePodGroup"]
 POD_GROUP = KINDS.sizes["scheduling.k8s.io", "PodGroup"]
 NO_PARENT = "It starts as a whole, but its parent CompositePodGroup rc does not exist."
-AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest groups start together first."
+AFTER = child_sentences.starts_after("rc", 2)
 """Messages of groups that wait in the trees of `tree`."""
 
 

@@ -10,6 +10,7 @@ from job_examples import TOLERATION, cluster_queue, flavor, is_gated, job, local
 
 from admission.controller.workloads import child_requests
 from admission.kinds import all_kinds
+from admission.model import child_sentences
 
 KINDS = all_kinds(
     frameworks=(
@@ -301,7 +302,7 @@ async def test_child_is_suspended_and_resumed_with_its_jobset(sluice):
     await sluice.order("set", held=True)
     await sluice.job("set-workers-0", is_gated)
     assert (await sluice.record("set", "pending", reason="OnHold")).admission is None
-    assert await has_pending_event(sluice, "set-workers-0", "It is part of JobSet set, which is queued as a whole")
+    assert await has_pending_event(sluice, "set-workers-0", child_sentences.starts_with_owner("JobSet", "set"))
     assert not [pod for pod in sluice.user.list("pods") if pod["status"].get("phase") == "Running"]
     await sluice.order("set", held=False)
     await sluice.job("set-workers-0", runs)
@@ -316,7 +317,7 @@ async def test_child_with_other_node_selector_than_its_jobset_stays_suspended(sl
     await sluice.submit(child)
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
-    assert await has_pending_event(sluice, "set-workers-0", "It is not yet as JobSet set, which it is part of, is now")
+    assert await has_pending_event(sluice, "set-workers-0", child_sentences.older_than_owner("JobSet set"))
     selector = owner["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"]
     await sluice.patch("set-workers-0", {"spec": {"template": {"spec": {"nodeSelector": selector}}}})
     await sluice.job("set-workers-0", runs)
@@ -381,7 +382,7 @@ async def test_new_child_of_finished_jobset_stays_suspended(sluice):
     await sluice.submit(made_by(owner))
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
-    assert await has_pending_event(sluice, "set-workers-0", "JobSet set, which it is part of, has ended")
+    assert await has_pending_event(sluice, "set-workers-0", child_sentences.owner_has_ended("JobSet set"))
 
 
 def torch(workers):

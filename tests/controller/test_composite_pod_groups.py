@@ -23,6 +23,7 @@ from job_examples import cluster_queue
 from pod_examples import pod
 
 from admission.controller.workloads import pod_groups
+from admission.model import child_sentences
 
 
 @pytest.fixture
@@ -73,11 +74,7 @@ async def test_composite_is_evicted_as_a_whole(cluster):
 @pytest.mark.costly
 async def test_pods_created_before_their_groups_start_once_the_tree_is_complete(cluster):
     await pods(cluster, "rc-head", 0)
-    await cluster.says(
-        "rc-head",
-        "It starts as a whole. How many pods that takes, says PodGroup rc-head of scheduling.k8s.io, "
-        "which is not there.",
-    )
+    await cluster.says("rc-head", child_sentences.group_without_object("PodGroup", "rc-head", "scheduling.k8s.io"))
     await pod_group(cluster, "rc-head", "rc", gang=1)
     await cluster.says("rc", "It starts as a whole, but its parent CompositePodGroup rc does not exist.")
     left = await cluster.record("rc-head", "finished")
@@ -218,10 +215,7 @@ async def test_gang_needs_one_member_of_each_child_with_basic_policy(cluster):
     await pods(cluster, "rc-more-b", 0)
     await pods(cluster, "rc-head", 0)
     await cluster.says("rc", "It starts as a whole, and 2 of its 3 pods are there.")
-    await cluster.says(
-        "rc-more-b",
-        "It is queued when CompositePodGroup rc has started, whose 3 oldest groups start together first.",
-    )
+    await cluster.says("rc-more-b", child_sentences.starts_after("rc", 3))
     await pods(cluster, "rc-more-a", 0)
     await ungated(cluster, "rc-head-0", "rc-any-0", "rc-any-1", "rc-more-a-0", "rc-more-b-0")
     assert await held(cluster) == {"rc": 3, "rc-more-b": 1, "rc-any-1": 1}
@@ -238,13 +232,12 @@ async def test_groups_beyond_min_group_count_wait_until_the_oldest_have_started(
         await pod_group(cluster, leaf, "set-c", gang=1)
     await pods(cluster, "set-c-a", 0)
     await pods(cluster, "set-c-b", 0)
-    waits = "It is queued when CompositePodGroup set has started, whose 2 oldest groups start together first."
-    await cluster.says("set-c", waits)
+    await cluster.says("set-c", child_sentences.starts_after("set", 2))
     await pods(cluster, "set-a", 0)
     await cluster.says("set", "It starts as a whole, and 1 of its 2 pods are there.")
     await cluster.end()
     await cluster.start(kinds=KINDS)
-    await cluster.says("set-c", waits)
+    await cluster.says("set-c", child_sentences.starts_after("set", 2))
     await pods(cluster, "set-b", 0)
     await ungated(cluster, "set-a-0", "set-b-0", "set-c-a-0", "set-c-b-0")
     assert await workloads(cluster) == {"set": ("admitted", [1, 1]), "set-c": ("admitted", [1, 1])}

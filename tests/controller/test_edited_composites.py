@@ -25,6 +25,8 @@ from grouped_kinds import pods_until
 from job_examples import cluster_queue
 from pod_examples import pod
 
+from admission.model import child_sentences
+
 
 @pytest.fixture
 async def cluster(world, tmp_path):
@@ -61,9 +63,7 @@ async def test_running_pods_stay_in_their_workload_when_parents_change(cluster):
     await cluster.record("beside", "pending", reason="WaitingForQuota")
     await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
     await pods(cluster, "rc-gpu", 2)  # belongs to the new parent of its PodGroup, unlike the older pods
-    await cluster.says(
-        "rc-gpu", "It is queued when CompositePodGroup other has started, whose oldest group starts first."
-    )
+    await cluster.says("rc-gpu", child_sentences.starts_after("other", 1))
     for _ in range(2):
         assert await held(cluster) == {"rc": 3}
         found = {each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")}
@@ -151,11 +151,7 @@ async def test_pending_composite_waits_until_its_deleted_pod_group_is_recreated(
     await cluster.record("rc", "pending", reason="Suspended")
     await delete(cluster, POD_GROUP, "rc-head")
     await cluster.says("rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
-    await cluster.says(
-        "rc-head",
-        "It starts as a whole. How many pods that takes, says PodGroup rc-head of scheduling.k8s.io, "
-        "which is not there.",
-    )
+    await cluster.says("rc-head", child_sentences.group_without_object("PodGroup", "rc-head", "scheduling.k8s.io"))
     await pod_group(cluster, "rc-head", "rc", gang=1)
     await cluster.record("rc", "pending", reason="Suspended")
     await cluster.apply(cluster_queue())

@@ -11,6 +11,7 @@ from pod_examples import GATE, gated, pod
 
 from admission.kinds import all_kinds
 from admission.kinds.foreign_groups import FOREIGN
+from admission.model import child_sentences
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"), group_labels=FOREIGN)
 PLUGINS = ("scheduling.x-k8s.io", "PodGroup")
@@ -74,10 +75,7 @@ def ungated(*names):
 @pytest.mark.costly
 async def test_scheduler_plugins_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_plugins("p-0"), of_plugins("p-1"))
-    await cluster.says(
-        "pg",
-        "It starts as a whole. How many pods that takes, says PodGroup pg of scheduling.x-k8s.io, which is not there.",
-    )
+    await cluster.says("pg", child_sentences.group_without_object("PodGroup", "pg", "scheduling.x-k8s.io"))
     await size(cluster, PLUGINS, "pg", {"minMember": 3})
     await cluster.says("pg", "It starts as a whole, and 2 of its 3 pods are there.")
     await create(cluster, of_plugins("p-2"))
@@ -162,11 +160,7 @@ async def test_priority_class_of_pod_group_sets_priority_of_the_workload(cluster
 
 async def test_volcano_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_volcano("v-0"))
-    await cluster.says(
-        "vc",
-        "It starts as a whole. How many pods that takes, says PodGroup vc of scheduling.volcano.sh, "
-        "which is not there.",
-    )
+    await cluster.says("vc", child_sentences.group_without_object("PodGroup", "vc", "scheduling.volcano.sh"))
     await size(cluster, VOLCANO, "vc", {"minMember": 2})
     await cluster.says("vc", "It starts as a whole, and 1 of its 2 pods are there.")
     await create(cluster, of_volcano("v-1"), of_volcano("v-2"))
@@ -197,6 +191,6 @@ async def test_raycluster_with_too_many_groups_for_a_native_gang_is_admitted_wit
             return [each["message"] for each in events if (each["reason"], each["type"]) == ("Admitted", "Warning")]
 
         (note,) = await world.eventually(warned)
-        assert "has 9 groups of pods, of which one Workload of scheduling.k8s.io holds 8" in note
+        assert child_sentences.native_gang_too_large(9, 8) in note
         await world.submit(job("after", cpu="2"))
         await world.job("after", runs)

@@ -10,6 +10,7 @@ from pod_examples import gated, pod
 
 from admission.kinds import all_kinds
 from admission.kinds.foreign_groups import FOREIGN
+from admission.model import child_sentences
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"), group_labels=FOREIGN)
 GANG = KINDS.sizes["scheduling.k8s.io", "PodGroup"]
@@ -45,9 +46,7 @@ async def test_only_gangs_wait_while_pod_groups_cannot_be_listed(cluster, code):
     await cluster.job("a", runs)
     await cluster.record("alone", "admitted")
     waits = await cluster.record("gang", "pending")
-    assert waits.message == (
-        "It starts as a whole. How many pods that takes, says PodGroup gang of scheduling.k8s.io, which is not there."
-    )
+    assert waits.message == child_sentences.group_without_object("PodGroup", "gang", "scheduling.k8s.io")
     cluster.sandbox.faults.remove()
     await cluster.record("gang", "admitted")
     await pods_until(cluster.user, "team-a", lambda found: len(found) == 4 and _run(found) == 4)

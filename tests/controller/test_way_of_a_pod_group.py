@@ -13,6 +13,7 @@ from pod_examples import pod
 from pod_groups import KINDS, create, event_says, member, pods_until, run, running_cluster, runs
 
 from admission.cluster.writer import IN_FLIGHT
+from admission.model import child_sentences
 from admission.sandbox.apiserver.errors import ApiError
 
 FAIL_TWO = {
@@ -97,7 +98,7 @@ async def test_gated_replacement_pod_survives_eviction_and_queues_with_new_pods(
     uid = (await cluster.record("g", "admitted")).workload.uid
     await cluster.user.delete("pods", "team-a", "g-1")
     await create(cluster, member("in-place", total=2))
-    await event_says(cluster, "in-place", "PodGroup g has quota for 2 pods like it")
+    await event_says(cluster, "in-place", child_sentences.beyond_group("g", 2))
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await pods_until(cluster, lambda found: set(found) == {"g-1", "in-place"})
     await cluster.user.delete("pods", "team-a", "g-1", grace=0)
@@ -232,17 +233,17 @@ async def test_surplus_pods_of_a_running_group_get_an_event_with_the_reason(clus
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await create(cluster, member("more", 2))
-    await event_says(cluster, "more", "Its group has all of the pods that it was admitted with")
+    await event_says(cluster, "more", child_sentences.PODS_BEYOND_GROUP)
     owned = member("owned", 2)
     owner = await cluster.user.create("configmaps", "team-a", {"metadata": {"name": "operator"}})
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "operator", "uid": owner["metadata"]["uid"]}
     owned["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
     await create(cluster, owned)
-    await event_says(cluster, "owned", "PodGroup g has quota for 2 pods like it, which are there: it starts when")
+    await event_says(cluster, "owned", child_sentences.beyond_group("g", 2))
     other = member("other", 2, cpu="2")
     other["metadata"]["ownerReferences"] = owned["metadata"]["ownerReferences"]
     await create(cluster, other)
-    await event_says(cluster, "other", "PodGroup g was admitted without pods of this form")
+    await event_says(cluster, "other", child_sentences.beyond_group("g", 0))
 
 
 @pytest.mark.costly
@@ -301,7 +302,7 @@ async def test_surplus_pods_start_as_a_new_group_after_the_group_has_finished(cl
     for each in beside:
         each["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     await create(cluster, *beside)
-    await event_says(cluster, "beside-1", "PodGroup g has quota for 2 pods like it")
+    await event_says(cluster, "beside-1", child_sentences.beyond_group("g", 2))
     await cluster.end_pods("Succeeded", "g-0", "g-1")
     await pods_until(cluster, lambda found: all(runs(found[name]) for name in ("beside-0", "beside-1")))
     await cluster.holds(2000, "g")

@@ -17,6 +17,7 @@ from pod_examples import GATE, gated, pod
 
 from admission.kinds import all_kinds
 from admission.kinds.rules import QueueRule
+from admission.model import child_sentences
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"))
 AREAL = "areal.openpsi.io/"
@@ -218,7 +219,7 @@ async def test_pods_that_differ_from_declared_pod_sets_stay_gated(cluster, clien
     areal = Areal(client, "team-a", "e1")
     await areal.create_workers("actor", 2)
     await cluster.record("e1.t0", "pending", reason="PendingEvaluation")
-    assert "no pod of it says in the annotation" in (await cluster.record("e1.t0", "pending")).message
+    assert (await cluster.record("e1.t0", "pending")).message == child_sentences.GROUP_UNDECLARED
     await cluster.user.create("jobs", "team-a", controller("e1"))
     await pods_until(cluster, running("e1", 3))
     await areal.create_workers("rollout", 3)  # one more
