@@ -60,7 +60,7 @@ class Domain:
     changed: bool = True
     """Whether quota or usage has changed, other than by a decision, since the last check in `converge`."""
     version: int = 0
-    """Number of cycles that processed the tree. Between two of them its usage changes only while it is `dirty`."""
+    """Number of cycles that processed the tree. With an equal number, and not `dirty`, its usage is unchanged."""
     placing: bool = False
     """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
     concurrent: bool = False

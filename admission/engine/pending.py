@@ -78,7 +78,7 @@ class Ranking:
         return sum(map(len, self._chunks[:at])) + index
 
     def _find(self, rank: Rank | tuple[Any, ...]) -> tuple[int, int]:
-        # A rank sorts just before the entry that begins with it.
+        # (*rank,) < (*rank, item): a rank finds the first entry that has it.
         at = bisect_left(self._lasts, rank)
         return at, bisect_left(self._chunks[at], rank) if at < len(self._chunks) else 0
 

@@ -57,7 +57,7 @@ class Suspension(ABC):
         """Return the object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
 
     @abstractmethod
-    def carries(self, obj: Object, original: Object) -> bool:
+    def carries_start(self, obj: Object, original: Object) -> bool:
         """Whether the object has all that the start patch with this original injected; False if that is nothing."""
 
     @abstractmethod

@@ -379,7 +379,7 @@ class DeclaredKind(Suspension, Scaling, Ownership, Kind):
         original = {_TEMPLATES: injected, **({_NUMBERS: lowered} if lowered else {})}
         return [*same_generation(obj), *patch, *self.gated_by.open(obj)], original
 
-    def carries(self, obj: Object, original: Object) -> bool:
+    def carries_start(self, obj: Object, original: Object) -> bool:
         """Whether the object has all that was injected."""
         return partial_admission.are_lowered(obj, original.get(_NUMBERS) or {}) and self.is_as_started(obj, original)
 

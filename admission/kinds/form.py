@@ -33,15 +33,17 @@ class Form:
     ready: tuple[Predicate, ...] = ()
     """One of these is true once all pods are ready."""
     succeeded: tuple[Predicate, ...] = ()
+    """One of these is true once it has succeeded."""
     failed: tuple[Predicate, ...] = ()
-    """One of these (or of `succeeded`) is true once it is finished; a kind with neither runs until it is deleted."""
+    """One of these is true once it has failed. A kind with neither these nor `succeeded` runs until it is deleted."""
     scales: bool = False
     """Whether its controller creates and deletes pods of a running object when counts in its spec change."""
     has_scale: bool = False
     """Whether its definition has the subresource `scale`, by which its controller creates pods of a running object."""
     managed_by: Path = ()
+    """Path of the field that names the controller which is responsible for an object; empty: there is no such field."""
     manager: tuple[str, ...] = ()
-    """The field that names another controller, and its values for the kind's own controller."""
+    """Values of that field that mean the kind's own controller."""
     priority_class: Path = ()
     """Path of the field that names the PriorityClass of its pods; it takes precedence over their templates."""
     children: tuple[ChildForm, ...] = ()

@@ -141,7 +141,7 @@ def _marks_of(template: Object) -> Object:
 
 
 def _marked(each: GroupTemplate, marks: Object) -> list[Object]:
-    """Return the operations that add the marks; absent or null parents are added with them."""
+    """Return the JSON patch that adds the marks, the queue label and the group's number of pods, to a pod template."""
     metadata: Any = each.template.get("metadata")
     where = pointer(*each.path, "metadata")
     if not isinstance(metadata, dict):

@@ -216,7 +216,7 @@ class JobKind(Suspension, Scaling, Ownership, Kind):
             original[_GIVEN] = injected
         return [*same_generation(obj), *additions(obj["spec"], spec, "/spec")], original
 
-    def carries(self, obj: Object, original: Object) -> bool:
+    def carries_start(self, obj: Object, original: Object) -> bool:
         """Whether the spec has all that was injected."""
         spec, injected = obj["spec"], original.get(_GIVEN)
         return injected is not None and merged(spec, injected) == spec

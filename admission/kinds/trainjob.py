@@ -198,7 +198,7 @@ class TrainJobKind(DeclaredKind):
             for field, entry in entries
         )
 
-    def carries(self, obj: Object, original: Object) -> bool:
+    def carries_start(self, obj: Object, original: Object) -> bool:
         """Whether all entries are present, in the field that the release has."""
         entries: Mapping[str, list[Object]] = original.get(_GIVEN) or {}
         return any(made and len(_indices(obj, field, made)) == len(made) for field, made in entries.items())
@@ -210,7 +210,7 @@ class TrainJobKind(DeclaredKind):
         """
         if not original.get(_GIVEN):  # its copy was started, not itself
             return True
-        if not self.carries(obj, original):
+        if not self.carries_start(obj, original):
             return False
         asked: str | None = original.get(_ASKED)
         if asked is None or obj["spec"].get("suspend") is not True:

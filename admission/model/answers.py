@@ -154,7 +154,7 @@ class WorkloadExplanation(Model):
     cluster_queue: str
     """ClusterQueue in which it waits or has quota."""
     not_before: Time | None = None
-    """End of its backoff; it is not considered before."""
+    """End of its requeue backoff, as after PodsReadyTimeout: it is not considered before. None: it has none."""
     position_in_cluster_queue: int | None = None
     """Position in the ClusterQueue, from 1; 0: it has none."""
     position_in_local_queue: int | None = None

@@ -33,9 +33,9 @@ def test_gate_start_stop_and_restore_give_the_original_object(name):
     started = jsonpatch.apply_patch(obj, patch)
     seen = kind.observe(started)
     assert (seen.suspended, seen.active) == (False, True)
-    assert kind.carries(started, original)
+    assert kind.carries_start(started, original)
     assert kind.is_as_started(started, original)
-    assert not kind.carries(obj, original)
+    assert not kind.carries_start(obj, original)
     injected = [each for each in kind.templates(started) if (each.get("metadata") or {}).get("labels")]
     assert injected
     for template in injected:

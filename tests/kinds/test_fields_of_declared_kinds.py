@@ -229,7 +229,7 @@ def test_default_submitter_of_a_rayjob_is_written_by_a_start_and_removed_by_a_re
     (container,) = template["spec"]["containers"]
     head = obj["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
     assert (container["name"], container["image"]) == ("ray-job-submitter", head["image"])
-    assert kind.carries(running, original)
+    assert kind.carries_start(running, original)
     assert kind.pod_sets(running, CONTEXT)[-1].requests == kind.pod_sets(obj, CONTEXT)[-1].requests
     assert kind.restored(running, original)["spec"] == {**obj["spec"], "suspend": False}
 

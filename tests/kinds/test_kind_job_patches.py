@@ -46,8 +46,8 @@ def test_start_patch_injects_flavor_constraints_and_unsuspends():
         "tolerations": [{"key": "mine", "operator": "Exists"}],
         "given": {"template": {"spec": given}},
     }
-    assert JOBS.carries(started, original)
-    assert not JOBS.carries(job, original)
+    assert JOBS.carries_start(started, original)
+    assert not JOBS.carries_start(job, original)
 
 
 def test_start_patch_fails_only_on_another_uid_or_generation():

@@ -100,7 +100,7 @@ def test_partially_admitted_object_is_restored_byte_for_byte(name, data):
     assert {each.name: each.wanted for each in kind.observe(started).counts}[pod_set] == few
     others = {each.name: each.wanted for each in kind.observe(obj).counts} | {pod_set: few}
     assert {each.name: each.wanted for each in kind.observe(started).counts} == others
-    assert kind.carries(started, original)
+    assert kind.carries_start(started, original)
     resumed = jsonpatch.apply_patch(
         jsonpatch.apply_patch(started, kind.stop_patch(started)), kind.resume_patch(started)
     )
@@ -153,7 +153,7 @@ def test_user_edit_of_a_lowered_pod_count_survives_the_restore(name):
     started = jsonpatch.apply_patch(obj, patch)
     keys = next(place.reducible for place in kind.places(started) if place.name == pod_set)
     edited = json_patch(started, [{"op": "add", "path": f"/{'/'.join(keys)}", "value": 2}])
-    assert not kind.carries(edited, original)
+    assert not kind.carries_start(edited, original)
     assert kind.is_as_started(edited, original)
     stopped = jsonpatch.apply_patch(edited, kind.stop_patch(edited))
     expected = json_patch(obj, [{"op": "add", "path": f"/{'/'.join(keys)}", "value": 2}])

@@ -178,7 +178,7 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[AuditDifference]:
             yield differs(Problem.RECORD_OF_GONE, f"{state}, but it does not exist", "finished")
     elif seen.finished is not None:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it is finished", "finished")
-    # A workload that an admin has put on hold stays stored without the queue label.
+    # Not for one that an admin has put on hold: its record is kept though the queue label is gone.
     elif not holds_quota and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
     elif step is Step.STOP and state is State.ADMITTED:

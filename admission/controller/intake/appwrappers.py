@@ -516,7 +516,7 @@ def dispatched_status(obj: Object, wrapped: list[WrappedItem], ends: list[str], 
         has_condition = any(each.get("completionstatus") for each in obj["spec"]["resources"]["GenericItems"])
         state = FAILED if queued == FAILED else COMPLETED if has_condition else state
     elif not counts["running"]:
-        counts["pending"] = max(counts["pending"], 1)  # its quota is in use, though each pod it had may have failed
+        counts["pending"] = max(counts["pending"], 1)  # no pod runs, but it holds quota: one at least is pending
     return {"state": state, "queuejobstate": queued, "canrun": True, "isdispatched": True, **counts}
 
 

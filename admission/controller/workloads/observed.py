@@ -287,7 +287,7 @@ def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
     original, suspension = tracked.record.original, seen.kind.suspension
     if original is None or suspension is None:
         return False
-    return (not seen.suspended or tracked.came_late) and suspension.carries(obj, original)
+    return (not seen.suspended or tracked.came_late) and suspension.carries_start(obj, original)
 
 
 def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment, *, now: float) -> Reading:

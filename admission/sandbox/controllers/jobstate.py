@@ -176,7 +176,7 @@ def deadline_of(job: Object) -> float | None:
 
 
 def is_complete(tally: Tally, active: int) -> bool:
-    """Return whether enough pods succeeded: `completions`, or for a work queue one; and none is active any more."""
+    """Whether as many pods succeeded as `completions` says, without it (a work queue) one, and none is active."""
     completions = tally.job["spec"].get("completions")
     enough = tally.succeeded > 0 if completions is None else tally.succeeded >= completions
     return enough and not active

@@ -168,7 +168,10 @@ def held_amounts(connection: Connection) -> list[HeldAmount]:
 
 
 def held(*where: ColumnElement[str]) -> Select[Any]:
-    """Return the query that sums up quota in use, in halves (see `_HALF`), by `where`, flavor and resource."""
+    """Return the query for quota in use by `where`, flavor and resource.
+
+    High and low bits (`_HALF`) are summed up apart, as a sum may exceed the integers of the database.
+    """
     columns: list[Any] = [*where, admissions.c.flavor, admissions.c.resource]
     halves = func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF)
     holds = admissions.c.to_at.is_(None), admissions.c.resource != ""
