@@ -82,6 +82,9 @@ async def test_workloads_are_found_by_their_names_and_by_what_these_begin_with(s
     assert [(each.workload.namespace, each.workload.name) for each in found.workloads] == [
         ("team-b", "web-a"), ("team-a", "web"), ("team-a", "web-a"), ("team-a", "web"),
     ]  # fmt: skip
+    again = pending(workload("0", name="web", created=T + 8))  # the next group of a StatefulSet has its time
+    await store.commit(Changes(workloads=(again,)), epoch=epoch)
+    assert [each.workload.uid for each in await store.workloads.of_name("team-a", "web")] == ["0", "8", "1"]
 
 
 @pytest.mark.parametrize(

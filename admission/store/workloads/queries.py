@@ -32,6 +32,8 @@ _MAX_COUNTED = 5_000
 _RUN_TIMES = 300
 """Workloads from which a run time is learned, at most."""
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
+_NEWEST_FIRST = (workloads.c.created_at.desc(), workloads.c.first_revision.desc(), workloads.c.uid.desc())
+"""Groups of one StatefulSet follow each other with its time of creation, and objects within a second."""
 _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "namespace": lambda record: record.workload.namespace,
     "name": lambda record: record.workload.name,
@@ -237,7 +239,7 @@ class WorkloadQueries:
         """Return the names of the newest `limit` workloads of a namespace, without duplicates."""
         columns = workloads.c
         statement = select(columns.name).where(columns.namespace == namespace)
-        statement = statement.order_by(columns.created_at.desc(), columns.uid.desc()).limit(limit)
+        statement = statement.order_by(*_NEWEST_FIRST).limit(limit)
         async with self._database.read() as connection:
             return tuple(dict.fromkeys((await connection.execute(statement)).scalars()))
 
@@ -248,9 +250,7 @@ class WorkloadQueries:
             return tuple(sorted((await connection.execute(statement)).scalars()))
 
     async def _newest(self, *wanted: ColumnElement[bool], limit: int) -> tuple[WorkloadRecord, ...]:
-        columns = workloads.c
-        statement = loading.WORKLOAD.where(*wanted)
-        statement = statement.order_by(columns.created_at.desc(), columns.uid.desc()).limit(limit)
+        statement = loading.WORKLOAD.where(*wanted).order_by(*_NEWEST_FIRST).limit(limit)
 
         def query(connection: Connection) -> tuple[WorkloadRecord, ...]:
             return loading.records(connection, connection.execute(statement).all())
