@@ -178,6 +178,13 @@ async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all(hub):
     assert "sluice.dev/origin" not in own["metadata"]["labels"]
     for name in ("g-0", "g-1"):
         assert (await seen(hub.user, name, shows("Running")))["metadata"]["annotations"][RUNS_IN] == "c"
+        await hub.user.delete("pods", "team-a", name)
+
+    for user in (hub.user, hub.c.user):
+        await user.create("configmaps", "team-a", {"metadata": {"name": "settings"}})
+    await create(hub, "h-0", "h-1", group="h", volumes=[{"name": "settings", "configMap": {"name": "settings"}}])
+    await copies(hub.c, "h-0", "h-1")
+    assert [reason for reason, _ in await hub.world.history("h")].count("ClusterRefused") == 1
 
 
 @pytest.mark.parametrize("lost", ["the answer to a creation", "the second writes", "the whole group"])

@@ -201,6 +201,8 @@ class Requests:
 
             runs = may_run and each.uid not in excess and (each.runs or each.uid in started)
             dispatching.send_member(tracked, each, start if runs else None)
+            if self._reconciler.state.registry.get(tracked.uid) is not tracked:
+                return False  # it was evicted for this pod, and the others are looked at after that is committed
         return may_run and not plan.started
 
     def done(self, tracked: Tracked, message: StepDone) -> None:
