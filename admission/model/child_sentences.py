@@ -16,6 +16,10 @@ _NAMED: Final = 3
 """Queues, and pods of each, that one message lists at most."""
 
 GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
+GROUP_OF_SEVERAL_AFFINITIES: Final = (
+    "metadata.annotations[sluice.dev/cluster-affinity]: the pods of a group that have it must all have the same, as "
+    "they run in one cluster"
+)
 GROUP_OF_SEVERAL_DECLARATIONS: Final = (
     "metadata.annotations[sluice.dev/pod-group-pod-sets]: the pods of a group that say which pods it will have must "
     "all say the same"

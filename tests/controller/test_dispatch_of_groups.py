@@ -15,6 +15,7 @@ from test_way_of_a_leader_worker_set import workers
 from test_way_of_a_stateful_set import stateful_set
 
 from admission.kinds import GROUPED, all_kinds
+from admission.kinds.base import CLUSTER_AFFINITY
 
 __all__ = ["hub"]
 
@@ -185,6 +186,26 @@ async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all(hub):
     await create(hub, "h-0", "h-1", group="h", volumes=[{"name": "settings", "configMap": {"name": "settings"}}])
     await copies(hub.c, "h-0", "h-1")
     assert [reason for reason, _ in await hub.world.history("h")].count("ClusterRefused") == 1
+
+
+async def test_group_runs_where_a_pod_of_it_requires_and_waits_if_another_one_says_otherwise(hub):
+    for name, wanted in (("g-0", "c"), ("g-1", "b")):
+        manifest = gated(member(name, 2))
+        manifest["metadata"]["annotations"][CLUSTER_AFFINITY] = f'{{"required": {{"clusters": ["{wanted}"]}}}}'
+        await hub.user.create("pods", "team-a", manifest)
+    record = await hub.world.record("g", "pending", reason="Misconfigured")
+    assert "all have the same, as they run in one cluster" in record.message
+    await hub.user.delete("pods", "team-a", "g-0")
+    await create(hub, "g-2")
+    assert set(await copies(hub.b, "g-1", "g-2")) == {"g-1", "g-2"}
+    await hub.user.delete("pods", "team-a", "g-1")
+    await hub.user.delete("pods", "team-a", "g-2")
+    await hub.none_left(hub.b)
+    await create(hub, "h-0", group="h")
+    manifest = gated(member("h-1", 2, "h"))
+    manifest["metadata"]["annotations"][CLUSTER_AFFINITY] = '{"required": {"clusters": ["c"]}}'
+    await hub.user.create("pods", "team-a", manifest)
+    await copies(hub.c, "h-0", "h-1")
 
 
 @pytest.mark.parametrize("lost", ["the answer to a creation", "the second writes", "the whole group"])

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 from admission.controller.workloads.group_plan import admitted_counts, gang_pods, names_by_queue, planned
 from admission.controller.workloads.group_pod_sets import group_outcome, in_pod_sets, pod_sets_of
 from admission.kinds.admission_gates import joined
-from admission.kinds.base import HOLD, Outcome, PodCount
+from admission.kinds.base import CLUSTER_AFFINITY, HOLD, Outcome, PodCount
 from admission.kinds.grouping import group_faults, total_of
 from admission.kinds.pod_group import PodGroup, as_object, group_in
 from admission.model import child_sentences
@@ -168,8 +168,10 @@ class _Pods:
         return None
 
     def annotations(self, conventions: Conventions) -> Object:
-        """Return the declaring pod's annotations, with the admission gates of all gated pods."""
+        """Return the declaring pod's annotations, with the clusters that any pod names, and the gates of gated pods."""
         annotations: Object = dict(self.declaring["metadata"].get("annotations") or {})
+        if affinity := next((each.affinity for each in self.members if each.affinity), ""):
+            annotations[CLUSTER_AFFINITY] = affinity
         annotations.pop(key := conventions.gate_annotation, None)
         gates = joined(gate for member in self.members if member.gated for gate in member.gates)
         return {**annotations, key: gates} if gates else annotations
@@ -182,6 +184,8 @@ class _Pods:
         by_pods = {each.total for each in self.members if not each.pod_set} if self.owner is None else set()
         if len(by_pods if self.needed is None else self.needed.numbers) > 1:
             yield child_sentences.GROUP_OF_SEVERAL_TOTALS
+        if self.owner is None and len({each.affinity for each in self.members if each.affinity}) > 1:
+            yield child_sentences.GROUP_OF_SEVERAL_AFFINITIES
         if self.known.fault:
             yield self.known.fault
 

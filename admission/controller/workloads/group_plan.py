@@ -12,7 +12,7 @@ from admission.controller.state.tracked import packed
 from admission.controller.workloads.group_trees import GroupState
 from admission.kinds import ranks, templates
 from admission.kinds.admission_gates import gates_of
-from admission.kinds.base import HOLD
+from admission.kinds.base import CLUSTER_AFFINITY, HOLD
 from admission.kinds.children import controller_of
 from admission.kinds.common import first
 from admission.kinds.declared_pods import declares, pod_set_named
@@ -86,6 +86,8 @@ class Member:
     """Whether it declares that failed pods are not replaced."""
     priority_class: str
     """Its PriorityClass; empty: it names none."""
+    affinity: str
+    """In which clusters it asks to run, as its annotation says; empty: it has none."""
     may_be_elsewhere: bool
     """Whether it can run in another cluster."""
     is_shown: bool
@@ -159,6 +161,7 @@ def member_of(obj: Object, known: Member | None, group: str, *, conventions: Con
         gates=tuple(gates_of(annotations, conventions.gate_annotation)),
         unretriable=first(annotations, RETRIABLE) == "false",
         priority_class=obj["spec"].get("priorityClassName", ""),
+        affinity=annotations.get(CLUSTER_AFFINITY, ""),
         may_be_elsewhere=declared is None and may_move_with_group(obj),
         is_shown=bool(runs_in(obj)) or shows_copy(status),
         noted=noted_copy(obj),
