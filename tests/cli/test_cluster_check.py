@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from serve_processes import sandbox_with_rights
 
+from admission.cli.commands.kinds import roles_of_kinds
 from admission.cli.configuration.settings import Settings
 from admission.cli.serve.clusters import Clusters, kinds_of
 from admission.model.manifests import parse_manifest
@@ -49,6 +51,13 @@ async def test_missing_rights_are_named_verb_by_verb(sandbox, checked, tmp_path)
     assert "Sluice may not watch namespaces there" in some
     assert "Sluice may not watch, patch jobs.batch there" in some
     assert not any("list" in text for text in some)
+
+
+async def test_published_rights_are_sufficient(checked, tmp_path):
+    roles = roles_of_kinds(kinds_of(Settings()), "sluice-system", "sluice")
+    async with sandbox_with_rights(tmp_path, *roles):
+        (tmp_path / "kubeconfig").rename(tmp_path / "b.yaml")
+        assert await checked() == []
 
 
 async def test_file_that_is_missing_or_none_is_named_without_its_directory(checked, tmp_path):

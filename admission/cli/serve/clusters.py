@@ -21,6 +21,7 @@ from admission.cluster.errors import BadKubeconfig, RefusedByCluster
 from admission.cluster.identity import whoami
 from admission.controller.clusters import Connection
 from admission.controller.intake.served import served_versions
+from admission.kinds.registry import verbs
 from admission.model.errors import ClusterError
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
@@ -151,8 +152,8 @@ class Clusters:
         custom = [kind for kind in kinds if kind.is_custom]
         served = await served_versions(client, custom) if custom else {}
         queued = [
-            _Right(kind.group, kind.plural, ("get", "list", "watch", "patch"))
-            for kind in kinds
+            _Right(kind.group, kind.plural, verbs(kind))
+            for kind in kinds.gated
             if kind.plural and (not kind.is_custom or kind in served)
         ]
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -168,11 +169,12 @@ class Clusters:
         found = []
         for right in (*_RIGHTS, *queued):
             answers = await asyncio.gather(*(lacks(right, verb) for verb in right.verbs))
-            if verbs := [verb for verb, missing in zip(right.verbs, answers, strict=True) if missing]:
+            if denied := [verb for verb, missing in zip(right.verbs, answers, strict=True) if missing]:
                 resource = f"{right.resource}.{right.group}" if right.group else right.resource
                 where = "/".join(filter(None, (right.namespace, right.name)))
-                found.append(f"Sluice may not {', '.join(verbs)} {resource}{f' {where}' if where else ''} there")
-        return [*found, "apply deploy/rbac/sluice.yaml in that cluster"] if found else []
+                found.append(f"Sluice may not {', '.join(denied)} {resource}{f' {where}' if where else ''} there")
+        hint = "apply deploy/rbac/sluice.yaml, and what `sluice kinds rbac` prints, in that cluster"
+        return [*found, hint] if found else []
 
     async def _gate(self, cluster: Cluster, client: Client, kinds: Kinds, leads: Callable[[], bool]) -> None:
         """Register the gate of a cluster, and keep it registered until cancelled. Raises SluiceError."""
