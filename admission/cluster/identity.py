@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.cluster.errors import BadAnswer, NotFound
+from admission.cluster.errors import BadAnswer, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from admission.cluster.client import Client
 
 _SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _TOKEN = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+_ACCOUNT = "system:serviceaccount:"
 
 
 async def whoami(client: Client) -> str:
@@ -29,6 +30,18 @@ async def whoami(client: Client) -> str:
             f"{client.server} does not tell which user Sluice is: give Sluice a bearer token to identify it"
         )
     return str(name)
+
+
+async def account_namespace(client: Client) -> str:
+    """Return the namespace of the ServiceAccount that the client is; empty: it is another user, or that is not known.
+
+    Raises ClusterError if the API server does not answer.
+    """
+    try:
+        name = await whoami(client)
+    except (BadAnswer, Forbidden):
+        return ""
+    return name.removeprefix(_ACCOUNT).partition(":")[0] if name.startswith(_ACCOUNT) else ""
 
 
 async def _by_token(client: Client) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from admission.cluster.claim import cluster_identities
 from admission.cluster.errors import RefusedByCluster
+from admission.cluster.identity import account_namespace
 from admission.controller.state.faults import cause
 from admission.controller.state.inbox import KindListed
 from admission.model import sentences
@@ -166,6 +167,7 @@ class RemoteCluster:
         try:
             async with asyncio.timeout(CONNECT_SECONDS) as limit, self._connection.client as client:
                 await self._check_identity(client)
+                self.site.own_namespace = await account_namespace(client)
                 if self._noted.key is None:
                     await self._note(key=token_hex(32))
                 self.site.copies.key = self._noted.key or ""

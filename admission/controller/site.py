@@ -89,6 +89,8 @@ class Site:
         """Its state in short, for those who could be dispatched there; empty: it is open."""
         self.given_up = False
         """Whether it has been lost for so long that what was dispatched to it is regarded as gone."""
+        self.own_namespace = ""
+        """The namespace of Sluice itself in it; empty: not known, or there is none."""
         self.copies = Copies(copy_changed)
         """The copies of workloads of `local` that run in it."""
         self.needed = Needed(client, self.context)

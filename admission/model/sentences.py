@@ -253,6 +253,11 @@ def lacks(cluster: str, namespace: str, needs: Sequence[str]) -> str:
     return f"The cluster {cluster} lacks what its pods need: {listed(needs)}. Create it {where}."
 
 
+def namespace_of_sluice(cluster: str) -> str:
+    """A workload would run in the namespace of a cluster in which Sluice has its ServiceAccount."""
+    return f"Sluice itself has its account in this namespace of the cluster {cluster}: nothing else runs there."
+
+
 def not_copied(need: str, cause: str) -> str:
     """An object that is to be copied along cannot be; `need`: `Secret token`."""
     return f"{need} cannot be copied along: {cause.rstrip('.')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
@@ -11,6 +12,8 @@ from other_clusters import cluster, other_cluster, state
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
 from admission.kinds import all_kinds
+from admission.sandbox.apiserver.requests import User
+from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
 from admission.store.errors import Conflict
 
@@ -448,6 +451,20 @@ async def test_cluster_that_lacks_what_the_pods_need_is_passed_over(hub, cluster
     clusters.c.sandbox.faults.install({"rules": [forbidden]})
     await hub.submit(needing("three", {"secret": {"secretName": "unseen"}}, volumes[3]))
     await clusters.c.job("three", runs)  # what Sluice may not read may be there
+
+
+async def test_nothing_runs_as_a_copy_in_the_namespace_of_sluice_there(world, clusters):
+    account = "system:serviceaccount:team-a:sluice"
+    clusters.b.sandbox.add_user(User(account, groups=(MASTERS, AUTHENTICATED)))
+    clusters.b.sandbox.write_kubeconfig(Path(clusters.b.kubeconfig), account)
+    await world.apply(*OBJECTS, queue(**{"in-b": "2", "in-c": "2"}), cluster("b"), cluster("c"))
+    await world.start(join=clusters.join)
+    await state(world, "Active", "b")
+    await state(world, "Active", "c")
+    await world.submit(dispatched("one"))
+    await clusters.c.job("one", runs)
+    assert any("Sluice itself has its account in this namespace" in text for _, text in await world.history("one"))
+    assert not names(clusters.b)
 
 
 async def test_name_that_no_object_can_have_reads_nothing(hub, clusters):

@@ -147,6 +147,10 @@ class DispatchTarget(Protocol):
         """What copies need there."""
 
     @property
+    def own_namespace(self) -> str:
+        """The namespace of Sluice itself there; empty: not known, or there is none."""
+
+    @property
     def given_up(self) -> bool:
         """Whether it has been lost for so long that what it runs is regarded as gone."""
 
@@ -479,6 +483,9 @@ class Dispatching:
         there = target.kinds.get(kind.group, kind.kind)
         if there is None or (kind.is_custom and not target.kinds.is_served(kind.group, kind.kind)):
             self._refused(tracked, target.name, f"it does not serve {kind.plural}.{kind.group}")
+            return
+        if obj["metadata"]["namespace"] == target.own_namespace:  # its pods could be Sluice there
+            self._refused(tracked, target.name, sentences.namespace_of_sluice(target.name), whole=True)
             return
         origin = one.origin
         try:
