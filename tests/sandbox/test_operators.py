@@ -126,3 +126,26 @@ PLACED_PODS = {"nodeSelector": {"pool": "x"}}
 
 def about(api_version, kind, spec):
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+
+
+@pytest.mark.virtual_time
+async def test_rayservice_that_is_resumed_while_it_is_suspended_finishes_that_first_and_gets_a_new_cluster():
+    async with Sandbox() as sandbox, serve_kinds(sandbox, ["ray.io/rayservice"]):
+        user = sandbox.local("admin")
+
+        async def clusters():
+            await sandbox.clock.sleep(60)
+            return [each["metadata"]["name"] for each in user.list("rayclusters")]
+
+        cluster = {"headGroupSpec": {"template": {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}}}
+        service = about("ray.io/v1", "RayService", {"suspend": False, "rayClusterConfig": cluster})
+        await user.create("rayservices", "default", service)
+        (old,) = await clusters()
+        await user.patch("rayclusters", "default", old, {"metadata": {"finalizers": ["example.com/slow"]}})
+        await user.patch("rayservices", "default", "a", {"spec": {"suspend": True}})
+        assert await clusters() == [old]
+        await user.patch("rayservices", "default", "a", {"spec": {"suspend": False}})
+        assert await clusters() == [old]
+        await user.patch("rayclusters", "default", old, {"metadata": {"finalizers": None}})
+        (new,) = await clusters()
+        assert new != old

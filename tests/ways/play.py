@@ -182,7 +182,11 @@ async def play_all(cells: list[Cell]) -> None:
 
     async def play(cell: Cell) -> None:
         async with semaphore:
-            await cell.play()
+            try:
+                await cell.play()
+            except asyncio.CancelledError:  # the test's timeout
+                print(cell.key, "was not played:", await cell.present(), cell.responses())
+                raise
 
     async with asyncio.TaskGroup() as group:
         for cell in cells:

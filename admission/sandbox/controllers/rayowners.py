@@ -162,14 +162,14 @@ class RayOwnerController(SimulatedController[tuple[str, str]]):
         parts = [status.get(f"{each}ServiceStatus") or {} for each in ("active", "pending")]
         names = [part["rayClusterName"] for part in parts if part.get("rayClusterName")]
         key = (service["metadata"]["namespace"], service["metadata"]["name"])
-        if suspended:
+        if suspended or holds.get("Suspending"):  # to its end, even if it is resumed meanwhile
             if not (holds.get("Suspending") or holds.get("Suspended")):
                 await self._write_service(service, {}, _suspending("SuspendInProgress", "SuspendRequested", _REQUESTED))
             elif await self._delete_children(service):
                 await self._write_service(service, {}, {"Suspending": (True, "SuspendInProgress", _WAITS)})
             elif not holds.get("Suspended"):
                 await self._write_service(service, {}, _SUSPENDED)
-        elif holds.get("Suspended") or holds.get("Suspending"):
+        elif holds.get("Suspended"):
             await self._write_service(service, {}, _RESUMED)
         elif not names:
             named = {"pendingServiceStatus": {**_NO_CLUSTER, "rayClusterName": _random_name(service)}}
