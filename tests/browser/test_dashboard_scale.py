@@ -76,6 +76,21 @@ async def test_each_page_loads_for_an_admin_with_a_bounded_number_of_elements(la
             assert await count_elements(page) < MOST_NODES, path
 
 
+async def test_fair_share_tab_sums_up_all_but_the_largest_queues_lenders_and_borrowers(
+    large: World, browser: Browser
+) -> None:
+    async with person(browser, large, ADMIN_TOKEN) as admin:
+        page = await admin.open("queues/team-024?tab=fair")
+        rows = page.get_by_role("region", name="Fair share in the Cohort division-00").get_by_role("row")
+        await expect(rows.last).to_contain_text("others")
+        others = int((await rows.last.inner_text()).split()[0])
+        assert await rows.count() - 2 + others == 25
+        assert await rows.filter(has_text="team-024").count() == 1
+        lenders = page.get_by_role("region", name="Who lent to whom").get_by_role("row")
+        await expect(lenders.last).to_contain_text("others")
+        assert 10 <= await lenders.count() - 2 <= 11
+
+
 @pytest.mark.parametrize("token", ["grace-token", "nobody-token"])
 async def test_users_without_access_see_no_names_of_other_teams(large: World, browser: Browser, token: str) -> None:
     async with person(browser, large, token) as someone:

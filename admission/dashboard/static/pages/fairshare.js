@@ -1,11 +1,14 @@
 // Fair share: what the members of a Cohort were entitled to and received, and who lent to whom.
 import { Empty, Failure, Loading, Segments, Table } from "../lib/components.js";
-import { hours, hoursName, percent, resourceName } from "../lib/format.js";
+import { count, hours, hoursName, percent, resourceName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";
 import { cohortLink, queueLink, useParameter } from "../lib/router.js";
 import { compareResources } from "../lib/tree.js";
 import { html } from "../lib/ui.js";
 
+// Rows of ClusterQueues, and lenders and borrowers, beside the ClusterQueue of the page; what is beyond them is summed up.
+const MOST = 20, MOST_LOANS = 10;
+const SUMS = ["demandSeconds", "entitledSeconds", "receivedSeconds", "borrowedSeconds", "lentSeconds"];
 const PERIODS = [{ value: "1d", text: "Day" }, { value: "7d", text: "Week" }, { value: "30d", text: "30 days" }];
 
 export function FairShare({ cohort, name }) {
@@ -17,15 +20,17 @@ export function FairShare({ cohort, name }) {
   const resources = [...new Set(found.data.items.map((item) => item.resource))].sort(compareResources);
   const selected = resources.includes(resource) ? resource : resources[0];
   if (!selected) return html`<${Empty} title="No quota">The members of the Cohort have no quota that could be shared.<//>`;
-  const rows = found.data.items.filter((item) => item.resource === selected).sort((a, b) => b.receivedSeconds - a.receivedSeconds || a.clusterQueue.localeCompare(b.clusterQueue));
+  const rows = found.data.items.filter((item) => item.resource === selected).sort((a, b) => b.demandSeconds - a.demandSeconds || a.clusterQueue.localeCompare(b.clusterQueue));
   const loans = found.data.loans.filter((loan) => loan.resource === selected);
-  const scale = Math.max(...rows.map((row) => Math.max(row.demandSeconds, row.entitledSeconds)));
+  const [first, others] = folded(rows, MOST, (row) => row.clusterQueue === name);
+  const listed = others.length ? [...first, { others: others.length, ...Object.fromEntries(SUMS.map((field) => [field, others.reduce((sum, row) => sum + row[field], 0)])) }] : first;
+  const scale = Math.max(...first.map((row) => Math.max(row.demandSeconds, row.entitledSeconds)));
   const shown = (seconds) => hours(selected, seconds);
   return html`<div class="filters"><${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each, text: resourceName(each) }))} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
-    <${Table} label=${`Fair share in the Cohort ${cohort}`} rows=${rows} keyOf=${(row) => row.clusterQueue} columns=${[
-      { name: "ClusterQueue", cell: (row) => (row.clusterQueue === name ? html`<b><bdi>${row.clusterQueue}</bdi></b>` : html`<a href=${queueLink(row.clusterQueue)}><bdi>${row.clusterQueue}</bdi></a>`) },
-      { name: "Received of demand", className: "wide opt", cell: (row) => html`<${ShareBar} row=${row} scale=${scale} shown=${shown} />` },
+    <${Table} label=${`Fair share in the Cohort ${cohort}`} rows=${listed} keyOf=${(row) => row.clusterQueue || ""} columns=${[
+      { name: "ClusterQueue", cell: (row) => (row.others ? html`<span class="soft">${count(row.others)} others</span>` : row.clusterQueue === name ? html`<b><bdi>${row.clusterQueue}</bdi></b>` : html`<a href=${queueLink(row.clusterQueue)}><bdi>${row.clusterQueue}</bdi></a>`) },
+      { name: "Received of demand", className: "wide opt", cell: (row) => !row.others && html`<${ShareBar} row=${row} scale=${scale} shown=${shown} />` },
       { name: "Demand", className: "number opt", cell: (row) => shown(row.demandSeconds) },
       { name: "Entitled", className: "number", cell: (row) => shown(row.entitledSeconds) },
       { name: "Received", className: "number", cell: (row) => shown(row.receivedSeconds) },
@@ -34,8 +39,14 @@ export function FairShare({ cohort, name }) {
       { name: "Lent", className: "number opt", cell: (row) => shown(row.lentSeconds) },
     ]} />
     <p class="soft small table-note">In ${hoursName(selected)}. A queue is <b>entitled</b> to its nominal quota as far as its workloads used or waited for it, and to a share by weight of what the others in its tree left.${" "}
-      It may have <b>received</b> more: what nobody else wanted.</p>
-    <${Loans} loans=${loans} resource=${selected} shown=${shown} />`;
+      It may have <b>received</b> more: what nobody else wanted.${others.length > 0 && html` <code>sluice report fairness --cohort ${cohort}</code> lists the others.`}</p>
+    <${Loans} loans=${loans} resource=${selected} cohort=${cohort} name=${name} shown=${shown} />`;
+}
+
+// Of sorted rows those that are shown, the first ones and that of the page's ClusterQueue; and the others.
+function folded(rows, most, isOwn) {
+  const kept = rows.filter((row, index) => index < most || isOwn(row));
+  return [kept, rows.filter((row) => !kept.includes(row))];
 }
 
 // What was received, of what there was demand for; the mark is what the queue was entitled to.
@@ -47,21 +58,34 @@ function ShareBar({ row, scale, shown }) {
     <rect class="bar-nominal" x=${width(row.entitledSeconds)} y="0" width="1.5" height="16" /></svg>`;
 }
 
-function Loans({ loans, resource, shown }) {
+function Loans({ loans, resource, cohort, name, shown }) {
   if (!loans.length) return html`<p class="soft">Nothing was lent in this time.</p>`;
-  const borrowers = [...new Set(loans.map((loan) => loan.borrower))].sort();
-  const lenders = new Map();
+  const lenders = new Map(), borrowers = new Map();
   for (const { lenderKind, lender, borrower, amountSeconds } of loans) {
     const key = `${lenderKind}/${lender}`;
-    if (!lenders.has(key)) lenders.set(key, { lenderKind, lender, to: {} });
-    const { to } = lenders.get(key);
-    to[borrower] = (to[borrower] || 0) + amountSeconds;
+    if (!lenders.has(key)) lenders.set(key, { key, lenderKind, lender, sum: 0, to: {} });
+    if (!borrowers.has(borrower)) borrowers.set(borrower, { key: borrower, sum: 0 });
+    const of = lenders.get(key);
+    of.to[borrower] = (of.to[borrower] || 0) + amountSeconds;
+    of.sum += amountSeconds;
+    borrowers.get(borrower).sum += amountSeconds;
   }
   const named = ({ lenderKind, lender }) => (lenderKind === "Cohort" ? html`Cohort <a href=${cohortLink(lender)}><bdi>${lender}</bdi></a>`
     : lender ? html`<a href=${queueLink(lender)}><bdi>${lender}</bdi></a>` : html`<span class="soft">over quota</span>`);
+  // Lines of the table, each with those it sums up: the largest, and one for all others.
+  const lines = (all, own, title) => {
+    const sorted = [...all.values()].sort((a, b) => b.sum - a.sum || a.key.localeCompare(b.key));
+    const [first, others] = folded(sorted, MOST_LOANS, (each) => each.key === own);
+    const found = first.map((each) => ({ key: each.key, title: title(each), of: [each] }));
+    return others.length ? [...found, { key: "", title: html`<span class="soft">${count(others.length)} others</span>`, of: others }] : found;
+  };
+  const rows = lines(lenders, name ? `ClusterQueue/${name}` : `Cohort/${cohort}`, named), columns = lines(borrowers, name, (each) => html`<bdi>${each.key}</bdi>`);
+  const amount = (row, column) => row.of.reduce((all, lender) => column.of.reduce((sum, borrower) => sum + (lender.to[borrower.key] || 0), all), 0);
+  const isFolded = !rows[rows.length - 1].key || !columns[columns.length - 1].key;
   return html`<h3>Who lent to whom</h3><div class="table-box" tabindex="0" role="region" aria-label="Who lent to whom"><table>
-    <thead><tr><th scope="col">Lender</th>${borrowers.map((name) => html`<th key=${name} scope="col" class="number"><bdi>${name}</bdi></th>`)}</tr></thead>
-    <tbody>${[...lenders].sort(([a], [b]) => a.localeCompare(b)).map(([key, each]) => html`<tr key=${key}><th scope="row">${named(each)}</th>
-      ${borrowers.map((name) => html`<td key=${name} class="number">${each.to[name] ? shown(each.to[name]) : html`<span class="soft">–</span>`}</td>`)}</tr>`)}</tbody>
-  </table></div><p class="soft small table-note">In ${hoursName(resource)}. What was borrowed counts as lent by the Cohorts' own quota first, then by the other queues in proportion to their idle quota in that hour.</p>`;
+    <thead><tr><th scope="col">Lender</th>${columns.map((column) => html`<th key=${column.key} scope="col" class="number">${column.title}</th>`)}</tr></thead>
+    <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row">${row.title}</th>
+      ${columns.map((column) => html`<td key=${column.key} class="number">${amount(row, column) ? shown(amount(row, column)) : html`<span class="soft">–</span>`}</td>`)}</tr>`)}</tbody>
+  </table></div><p class="soft small table-note">In ${hoursName(resource)}. What was borrowed counts as lent by the Cohorts' own quota first, then by the other queues in proportion to their idle quota in that hour.${
+    isFolded && html` <code>sluice report fairness --loans --cohort ${cohort}</code> lists the others.`}</p>`;
 }
