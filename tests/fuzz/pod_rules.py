@@ -81,11 +81,13 @@ async def keep_what_can_run(world: World, players: Players) -> set[str]:
                     await local.delete(plural, metadata["namespace"], metadata["name"], propagation="Background")
             else:
                 staying.add(metadata["uid"])
-    staying |= {
-        each["metadata"]["uid"]
-        for each in local.list("replicasets")
-        if any(owner["uid"] in staying for owner in each["metadata"].get("ownerReferences") or ())
-    }
+    for each in local.list("replicasets"):
+        metadata = each["metadata"]
+        if any(owner["uid"] in staying for owner in metadata.get("ownerReferences") or ()):
+            staying.add(metadata["uid"])
+        else:  # its Deployment was deleted without it, or is being deleted: it would replace its pods without end
+            with suppress(ApiError):
+                await local.delete("replicasets", metadata["namespace"], metadata["name"], propagation="Background")
     pods = {pod["metadata"]["uid"]: pod for pod in local.list("pods")}
     kept = {uid for uid, pod in pods.items() if not mine.odd_pods.get(uid, True) and not _is_endless(pod)}
     for group in mine.groups.values():
