@@ -701,6 +701,7 @@ class Controller:
         wanted = freed and self._shared.engine.waiting > arrived  # others than those that have just arrived
         pause = self._committer.batching.due_in(time.monotonic(), arrived=arrived, wanted=wanted)
         if pause > 0:
+            self.home.leader.requests.send_pressing()
             self._timer.set(pause, self.inbox.wake)
             return
         try:

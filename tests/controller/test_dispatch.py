@@ -11,6 +11,7 @@ from other_clusters import cluster, other_cluster, state
 
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
+from admission.controller.decisions import committer
 from admission.kinds import all_kinds
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
@@ -113,6 +114,15 @@ async def test_job_runs_as_a_copy_where_there_is_room_and_its_status_comes_back(
     await hub.user.delete("jobs", "team-a", "one")
     await hub.user.delete("jobs", "team-a", "three")
     await none_left(hub, clusters.b)
+
+
+async def test_start_and_end_of_a_copy_are_told_without_waiting_for_a_commit(hub, clusters, monkeypatch):
+    monkeypatch.setattr(committer, "BATCH_SIZE", 1)
+    monkeypatch.setattr(committer, "INTERVAL", 1e6)  # after the commit of the start there is none any more
+    await hub.submit(dispatched("one", cpu="1", seconds=60))
+    await hub.job("one", runs)
+    await hub.job("one", is_done)
+    await hub.record("one", "admitted")
 
 
 def waits_for_its_copy(cluster):

@@ -304,6 +304,14 @@ class Batch:
         if change.deactivates:
             self._deactivated.append(uid)
 
+    def concerns(self, uid: str) -> bool:
+        """Whether anything of a workload is to be written, other than a new reason for waiting."""
+        return (
+            uid in self._records
+            or self.moves_quota(uid)
+            or any(each == uid for each, _ in (*self._checks, *self._dropped_checks))
+        )
+
     def moves_quota(self, uid: str) -> bool:
         """Whether it contains a start, an end or a new size of an admission of this workload."""
         return (

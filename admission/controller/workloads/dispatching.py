@@ -338,6 +338,13 @@ class Dispatching:
 
     # --- requests
 
+    def is_pressing(self, tracked: Tracked) -> bool:
+        """Whether users are to learn of the copy of a workload that it runs, or has ended. Not of a group's."""
+        copy = None if (target := self.target(tracked)) is None else target.copies.get(tracked.uid)
+        if copy is None or copy.seen.suspended or not _is_of(copy, tracked):
+            return False
+        return copy.seen.finished is not None or self._begun.get(tracked.uid) != copy.uid
+
     def send(self, tracked: Tracked) -> None:
         """Send the request that is due for a dispatched workload, after its state was committed."""
         seen, obj, record = tracked.seen, tracked.object, tracked.record

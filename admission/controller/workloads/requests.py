@@ -128,6 +128,26 @@ class Requests:
             except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
                 self._reconciler.isolation.failed(uid, error)
 
+    def send_pressing(self) -> None:
+        """Between two commits, which wait for further arrivals: tell at once that dispatched workloads run or ended.
+
+        That is no decision, and only of workloads of which all is committed.
+        """
+        if self._dispatching is None:
+            return
+        for uid in list(self._state.dirty):
+            tracked = self._state.registry.get(uid)
+            if (
+                tracked is not None
+                and tracked.seen is not None
+                and not self._is_busy(uid)
+                and self._dispatching.is_pressing(tracked)
+                and not self._state.batch.concerns(uid)
+            ):
+                del self._state.dirty[uid]
+                with self._isolated(uid):
+                    self._dispatching.send(tracked)
+
     def _is_busy(self, uid: str) -> bool:
         return self._sender.is_busy(uid) or (self._dispatching is not None and self._dispatching.is_busy(uid))
 
