@@ -177,6 +177,11 @@ class Controller:
         """The recorder of Events in `local`."""
         return self.home.events
 
+    @property
+    def queued_events(self) -> int:
+        """Number of Events that are still to be written, in all clusters."""
+        return sum(site.events.pending for site in self._sites.values())
+
     async def health(self) -> str | None:
         """Return None if this replica is deciding; else the message that names what it waits for."""
         compared = None if self._recovered.is_set() else "the stored workloads were not yet compared with the cluster"

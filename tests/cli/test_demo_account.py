@@ -296,6 +296,9 @@ def test_output_without_a_terminal_is_one_plain_line_every_5_seconds() -> None:
         f"   {second} s  17 waiting, 3 running, 0 done; CPU 60/100 (platform 20/40, students 40/20, research 0/40)"
         for second in (0, 5)
     ]
+    with terminal:  # for another scene
+        terminal.draw(account_of_a_running_demo(), 0.0)
+    assert len(out.getvalue().splitlines()) == 3
 
 
 def test_terminal_output_is_redrawn_in_place_and_shows_borrowing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,12 +319,12 @@ def test_terminal_output_is_redrawn_in_place_and_shows_borrowing(monkeypatch: py
 def test_closing_table_names_broken_promises() -> None:
     out = io.StringIO()
     terminal = Terminal(out, interactive=False, colour=False)
-    terminal.close(close(account_of_a_running_demo(), Costs({"PATCH": 20, "POST": 20}, 3), 60.0))
+    terminal.close(close(account_of_a_running_demo(), Costs({"PATCH": 20, "POST": 20}, 3, 5), 60.0))
     text = out.getvalue()
     assert re.search(r"^Team +CPU quota +Jobs done +Mean wait +p99 wait +CPU used$", text, re.MULTILINE)
     assert re.search(r"^students +20 +0 +0m 00s \(0\.0 s\)", text, re.MULTILINE)
     assert "API writes by Sluice" in text
-    assert "2.00 per Job (20 PATCH, 20 POST)" in text
+    assert "2.00 per Job (20 PATCH, 20 POST with 5 Events to come)" in text
     assert "0.150 per Job (3 in total)" in text
     assert "✗ BROKEN: only 0 of 20 Jobs ran" in text
     assert "✓ quota was never exceeded" in text

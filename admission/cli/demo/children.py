@@ -69,7 +69,7 @@ async def sluice(name: str, *arguments: str, log: Path, environment: Mapping[str
     try:
         yield ChildProcess(name, process, log)
     finally:
-        await _end(process)
+        await end(process)
 
 
 @asynccontextmanager
@@ -138,7 +138,8 @@ def _inherited() -> dict[str, str]:
     }
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Terminate a process, or kill it if that takes too long, and wait for its end."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError):

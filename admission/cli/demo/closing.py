@@ -40,6 +40,8 @@ class Costs:
 
     api_writes: Mapping[str, int]
     transactions: int
+    queued_events: int = 0
+    """How many of the writes are of Events that are still to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def _figures(account: SceneAccount, costs: Costs, elapsed: float) -> tuple[tuple
     noun = nouns.removesuffix("s")
     writes = sum(costs.api_writes.values())
     by_method = ", ".join(f"{count} {method}" for method, count in sorted(costs.api_writes.items())) or "none"
+    if costs.queued_events:
+        by_method += f" with {costs.queued_events} Events to come"
     used = [
         (f"{name_of(resource)} quota used while {nouns} waited", _used(account, resource))
         for resource in account.plan.shown

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +23,7 @@ from admission.cli.demo.stage import (
     DemoCluster,
     DemoSluice,
     apply,
-    running_sandbox,
+    running_sandboxes,
     running_sluice,
     sluice_writes,
 )
@@ -55,9 +56,15 @@ async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
         terminal.say(note)
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
-        terminal.say("Starting a sandbox (a simulated cluster) and Sluice, each as a separate process ...")
-        cluster = await stack.enter_async_context(running_sandbox(directory, speed=plan.speed, kinds=operated(plan)))
-        others = await _other_clusters(stack, directory, plan)
+        number = 1 + len(plan.others)
+        sandboxes = "a sandbox (a simulated cluster)" if number == 1 else f"{number} sandboxes (simulated clusters)"
+        terminal.say(f"Starting {sandboxes} and Sluice, each as a separate process ...")
+        directories = [directory, *(directory / name for name in plan.others)]
+        for further in directories[1:]:
+            further.mkdir()
+        running = running_sandboxes(directories, speed=plan.speed, kinds=operated(plan))
+        cluster, *joining = await stack.enter_async_context(running)
+        others = await _join(stack, directory, dict(zip(plan.others, joining, strict=True)))
         serving = await stack.enter_async_context(
             running_sluice(
                 directory,
@@ -83,7 +90,7 @@ async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
             f"Dashboard at {serving.server}/ui/ (certificate of the demo's own CA), sign in with token {cluster.token}"
         )
         clients = {LOCAL: client, **others}
-        before = await _costs(clients, serving)
+        before = await _work(clients, serving)
         with terminal:
             async with (
                 alongside(page.run()),
@@ -115,13 +122,11 @@ async def _until_done(account: SceneAccount, observer: Observer, terminal: Termi
     terminal.draw(account, observer.elapsed(), force=True)
 
 
-async def _other_clusters(stack: AsyncExitStack, directory: Path, plan: ScenePlan) -> dict[str, Client]:
-    """Start the further clusters of a plan, until the end of the stack, and return an admin's client of each."""
+async def _join(stack: AsyncExitStack, directory: Path, clusters: Mapping[str, DemoCluster]) -> dict[str, Client]:
+    """Give Sluice the credentials of further clusters, and return an admin's client of each."""
     clients = {}
-    for name in plan.others:
-        (directory / name).mkdir()
+    for name, cluster in clusters.items():
         (directory / CREDENTIALS).mkdir(exist_ok=True)
-        cluster = await stack.enter_async_context(running_sandbox(directory / name, speed=plan.speed))
         (directory / CREDENTIALS / f"{name}.yaml").write_text(cluster.sluice_kubeconfig.read_text())
         clients[name] = await stack.enter_async_context(Client.from_kubeconfig(str(cluster.kubeconfig)))
     return clients
@@ -155,26 +160,41 @@ async def _cut(others: Mapping[str, Client], account: SceneAccount, terminal: Te
     terminal.say(f"Sluice can reach cluster {name} again.")
 
 
-async def _costs(clients: Mapping[str, Client], serving: DemoSluice) -> Costs:
-    """Return the costs since the start of the processes."""
-    writes = Counter[str]()
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What Sluice has done since the start of the processes."""
+
+    writes: Counter[str]
+    """Writes to the API servers by HTTP method, without Events."""
+    transactions: int
+    events: int = field(compare=False)
+    """Events that were written."""
+    queued: int = field(compare=False)
+    """Events that are still to be written: they are limited to some in a second."""
+
+
+async def _work(clients: Mapping[str, Client], serving: DemoSluice) -> _Work:
+    writes, events = Counter[str](), 0
     for client in clients.values():
-        writes += await sluice_writes(client)
-    return Costs(writes, (await serving.statistics())["writeTransactions"])
+        for (method, resource), count in (await sluice_writes(client)).items():
+            if resource == "events":
+                events += count
+            else:
+                writes[method] += count
+    statistics = await serving.statistics()
+    return _Work(writes, statistics["writeTransactions"], events, statistics["queuedEvents"])
 
 
-async def _costs_since(before: Costs, clients: Mapping[str, Client], serving: DemoSluice) -> Costs:
-    """Return the costs since `before`, after Sluice's last write: it creates Events with some delay."""
-    last = await _costs(clients, serving)
+async def _costs_since(before: _Work, clients: Mapping[str, Client], serving: DemoSluice) -> Costs:
+    """Return the costs since `before`, after Sluice's last write other than of Events."""
+    last = await _work(clients, serving)
     while True:
         await asyncio.sleep(_QUIET)
-        before_last, last = last, await _costs(clients, serving)
+        before_last, last = last, await _work(clients, serving)
         if last == before_last:
             break
-    return Costs(
-        Counter(last.api_writes) - Counter(before.api_writes),
-        last.transactions - before.transactions,
-    )
+    events = Counter({"POST": last.events + last.queued - before.events})
+    return Costs(last.writes - before.writes + events, last.transactions - before.transactions, last.queued)
 
 
 def _explain_access(terminal: Terminal, cluster: DemoCluster, serving: DemoSluice, page: DemoPage) -> None:

@@ -88,7 +88,8 @@ def of_clusters(*, dispatches: bool, jobs: int, speed: float = 60.0) -> ScenePla
 
     Each cluster has more nodes than its part of the quota needs, so that quota alone decides.
     """
-    plan = three_teams(jobs=jobs, nodes=100, speed=speed)
+    # So much quota that Jobs can fill all of it, also the part of each cluster.
+    plan = three_teams(jobs=jobs, nodes=96 if dispatches else 100, speed=speed)
     names = (LOCAL,) if dispatches else (LOCAL, *_OTHERS)
     requests = {"cpu": 4_000 if dispatches else 2_000, "memory": 2 * _GIB}
     return replace(
@@ -96,7 +97,7 @@ def of_clusters(*, dispatches: bool, jobs: int, speed: float = 60.0) -> ScenePla
         title=f"{jobs} Jobs of 2 pods "
         + ("in one cluster, of which each is run by one of two others" if dispatches else "in three clusters"),
         notes=(
-            "Sluice decides which cluster runs a Job, and reports its status in the first one."
+            "Sluice decides which cluster runs a Job, within a quota of 480 CPUs in each, and reports its status."
             if dispatches
             else "One Sluice decides for all of them, within one quota of 1000 CPUs; Jobs stay in their clusters.",
         ),

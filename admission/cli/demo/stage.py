@@ -6,14 +6,14 @@ import asyncio
 import secrets
 import ssl
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import yaml
 
-from admission.cli.demo.children import ChildProcess, free_port, guarded, sluice
+from admission.cli.demo.children import ChildProcess, end, free_port, guarded, sluice
 from admission.cli.errors import DemoError
 from admission.cluster.client import Client
 from admission.model.errors import ClusterError
@@ -86,19 +86,34 @@ async def running_sandbox(
     `kinds` are the custom resources that it serves, each with a simulated operator. Raises ChildDied if the process
     exits before the end of the block.
     """
-    folder = directory / "sandbox"
-    arguments = ["sandbox", "--directory", str(folder), "--speed", f"{speed:g}", "--nodes", "0"]
+    async with running_sandboxes([directory], speed=speed, controllers=controllers, kinds=kinds) as clusters:
+        yield clusters[0]
+
+
+@asynccontextmanager
+async def running_sandboxes(
+    directories: Iterable[Path], *, speed: float, controllers: bool = True, kinds: Iterable[str] = ()
+) -> AsyncIterator[list[DemoCluster]]:
+    """Run a sandbox in each directory as `running_sandbox` does; they start and end at the same time."""
+    options = ["--speed", f"{speed:g}", "--nodes", "0"]
     for kind in kinds:
-        arguments += ["--kind", kind]
+        options += ["--kind", kind]
     if not controllers:
-        arguments.append("--no-controllers")
-    async with (
-        sluice("the sandbox", *arguments, log=directory / "sandbox.log", environment={}) as child,
-        guarded(child),
-    ):
-        cluster = DemoCluster(folder / "kubeconfig", folder / "sluice.kubeconfig", child)
-        await _until_answering(cluster.sluice_kubeconfig)
-        yield cluster
+        options.append("--no-controllers")
+    async with AsyncExitStack() as stack:
+        clusters = []
+        for directory in directories:
+            folder, log = directory / "sandbox", directory / "sandbox.log"
+            running = sluice("the sandbox", "sandbox", "--directory", str(folder), *options, log=log, environment={})
+            child = await stack.enter_async_context(running)
+            clusters.append(DemoCluster(folder / "kubeconfig", folder / "sluice.kubeconfig", child))
+        async with AsyncExitStack() as guards:
+            for cluster in clusters:
+                await guards.enter_async_context(guarded(cluster.child))
+            for cluster in clusters:
+                await _until_answering(cluster.sluice_kubeconfig)
+            yield clusters
+        await asyncio.gather(*(end(cluster.child.process) for cluster in clusters))
 
 
 @asynccontextmanager
@@ -142,16 +157,16 @@ async def apply(directory: Path, serving: DemoSluice, documents: list[dict[str, 
             raise DemoError(f"the queues could not be set up:\n{child.tail()}")
 
 
-async def sluice_writes(client: Client) -> Counter[str]:
-    """Return the number of Sluice's write requests to the sandbox so far, by HTTP method, as counted by the sandbox.
+async def sluice_writes(client: Client) -> Counter[tuple[str, str]]:
+    """Return the number of Sluice's writes to the sandbox so far, by HTTP method and resource, as the sandbox counts.
 
     Without Leases, which are renewed whether or not there are Jobs.
     """
     counted = await client.get("/sandbox/requests")
-    writes = Counter[str]()
+    writes = Counter[tuple[str, str]]()
     for request in counted["requests"]:
         if request["user"] == SLUICE_USER and request["method"] in _WRITES and request["resource"] != "leases":
-            writes[request["method"]] += request["count"]
+            writes[request["method"], request["resource"]] += request["count"]
     return writes
 
 

@@ -55,6 +55,7 @@ class Terminal:
         return cls(out, interactive=interactive, colour=interactive and not os.environ.get("NO_COLOR"))
 
     def __enter__(self) -> Self:
+        self._last = float("-inf")  # of a former scene
         if self.interactive:
             self._write("\x1b[?25l")
         return self

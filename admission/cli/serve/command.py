@@ -406,6 +406,7 @@ def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[w
                 "writeTransactions": store.statistics.write_transactions,
                 "patches": dict(controller.writer.outcomes),
                 "events": dict(controller.events.outcomes),
+                "queuedEvents": controller.queued_events,
                 "flapping": controller.metrics.flapping,
                 "faults": controller.faults.count,
                 "differences": dict(controller.auditor.counts),
