@@ -82,8 +82,8 @@ class StartPatch:
 class Tracked:
     """One workload. `record` is as the last commit wrote it, or as the next one will.
 
-    In the registry only a `WorkloadChange` changes it, except for `attempts`, `in_sync`, `wait` and `measured`, which
-    are changed while its requests are sent and answered.
+    In the registry only a `WorkloadChange` changes it, except for `attempts`, `in_sync`, `wait_number` and `measured`,
+    which are changed while its requests are sent and answered.
     """
 
     record: WorkloadRecord
@@ -113,7 +113,7 @@ class Tracked:
     """Whether it was unsuspended, and its status may still be from before that, so that it may have unreported pods."""
     finished_as: Outcome | None = None
     """Outcome of its finished object, while its pods still hold the quota; None: it has not finished."""
-    wait: int = 0
+    wait_number: int = 0
     """Number of the `PodWaiter` wait for its pods that is under way; 0: none."""
     measured: float | None = None
     """Start (Unix time, s) after which the requests of its pods were, or are to be, read; None: never."""
@@ -121,7 +121,7 @@ class Tracked:
     """Patch to send when its admission is committed."""
     in_sync: int = 0
     """Generation that is known to match the admission, because the start patch created it."""
-    surplus: frozenset[str] = frozenset()
+    surplus_pod_sets: frozenset[str] = frozenset()
     """Names of pod sets that may have more pods than requested; only counting the pods shows when they are gone."""
     larger: Workload | None = None
     """The workload with more pods than it was admitted with, pending in the engine beside the admission; None: none."""
@@ -167,7 +167,7 @@ class Tracked:
         elif before is not None and seen.generation > before.generation + 1:
             self.unsettled = True  # generations were missed, in which it may have run
         if before is None or before.generation != seen.generation:
-            self.wait = 0
+            self.wait_number = 0
 
     @property
     def holds_quota(self) -> bool:
@@ -181,16 +181,16 @@ class Tracked:
         return self.record.admission is not None and bool(self.record.admission.cluster)
 
     @property
-    def came_late(self) -> bool:
+    def started_late(self) -> bool:
         """Whether it is pending, with fields injected by a start patch that took effect after its eviction."""
         original = self.record.original
         return self.record.state is State.PENDING and original is not None and _LATE in original
 
-    def note_late_start(self, came_late: bool) -> None:
-        """Store `came_late` in the record; the caller has it written."""
-        if came_late and self.record.original is not None:
+    def note_late_start(self, started_late: bool) -> None:
+        """Store `started_late` in the record; the caller has it written."""
+        if started_late and self.record.original is not None:
             self.change(original={**self.record.original, _LATE: True})
-        elif self.came_late:
+        elif self.started_late:
             self.change(original=None)
 
     @property

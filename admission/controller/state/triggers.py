@@ -39,8 +39,8 @@ class ObjectDeleted:
 class LastPodEnded:
     """No unfinished pod of the workload was found. For kinds whose status does not count pods, and deleted objects."""
 
-    wait: int
-    """Number of the wait (`Tracked.wait`); one that is not the workload's last is ignored."""
+    wait_number: int
+    """Number of the wait (`Tracked.wait_number`); one that is not the workload's last is ignored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,7 @@ class WorkloadChange:
         self.tracked.change(
             state=State.EVICTING, evict_reason=reason, eviction=eviction, reason=reason, message=message, **fields
         )
-        self.tracked.start_patch, self.tracked.surplus = None, frozenset()
+        self.tracked.start_patch, self.tracked.surplus_pod_sets = None, frozenset()
         self.write(message=message)
         self.withdraw_larger()
         self._reset_checks()

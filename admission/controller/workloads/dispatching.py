@@ -707,13 +707,13 @@ class Dispatching:
         if to is not None and self._reconciler.environment.kinds.is_composed(record.workload):
             is_known = to.given_up or to.knows(self._groups.pod_kind)
             if is_known and not self.leaving(tracked, ()):  # `recheck` of its pods has their copies deleted
-                self._handle(tracked, LastPodEnded(tracked.wait))
+                self._handle(tracked, LastPodEnded(tracked.wait_number))
             return
         copy, certain = self._copy(tracked, kind, uid)
         if copy is not None and to is not None:
             self._purge(to, copy)
         elif copy is None and certain and to is not None:
-            self._handle(tracked, LastPodEnded(tracked.wait))
+            self._handle(tracked, LastPodEnded(tracked.wait_number))
 
     def _look_again(self, target: DispatchTarget, copy: Copy) -> None:
         """Read a copy that has left its watch; if it has only lost the label of that, restore it."""

@@ -77,7 +77,7 @@ def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environm
     tracked.update_object(seen, event.object)
     _update(change, seen, event.object, before, environment)
     # Otherwise it is pending and suspended, and no request is due.
-    change.is_due = tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late
+    change.is_due = tracked.record.state is not State.PENDING or not seen.suspended or tracked.started_late
 
 
 def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: Environment) -> None:
@@ -109,7 +109,7 @@ def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: En
         return
     if tracked.record.state is State.ADMITTED:
         change.evict(reason=DELETED, message=sentences.DELETED_WITH_PODS)
-    tracked.wait = 0
+    tracked.wait_number = 0
     change.waits_for_pods = True
 
 
@@ -137,9 +137,9 @@ def _was_evicted_for_good(tracked: Tracked, last: Observed) -> LastEviction | No
 def last_pod_ended(change: WorkloadChange, event: LastPodEnded, environment: Environment) -> None:
     """Process that no unfinished pod is left: the object is deleted, or its status does not show that."""
     tracked = change.tracked
-    if event.wait != tracked.wait:
+    if event.wait_number != tracked.wait_number:
         return
-    tracked.wait, tracked.unsettled = 0, False
+    tracked.wait_number, tracked.unsettled = 0, False
     if tracked.finished_as is not None:
         _finish_as(change, tracked.finished_as)
     elif tracked.seen is None:
@@ -264,7 +264,9 @@ def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environ
     if (before.clusters, before.passed_over) != (now.clusters, now.passed_over) and on_hold == tracked.on_hold:
         _update_destinations(change, now)
         record = tracked.record
-    is_same = reading.workload == record.workload and on_hold == tracked.on_hold and has_late_start == tracked.came_late
+    is_same = (
+        reading.workload == record.workload and on_hold == tracked.on_hold and has_late_start == tracked.started_late
+    )
     if is_same and (not on_hold or message == record.message):
         return
     tracked.note_late_start(has_late_start)
@@ -287,7 +289,7 @@ def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
     original, suspension = tracked.record.original, seen.kind.suspension
     if original is None or suspension is None:
         return False
-    return (not seen.suspended or tracked.came_late) and suspension.carries_start(obj, original)
+    return (not seen.suspended or tracked.started_late) and suspension.carries_start(obj, original)
 
 
 def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment, *, now: float) -> Reading:

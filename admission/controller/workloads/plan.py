@@ -87,7 +87,7 @@ def step_of(tracked: Tracked, seen: Observed) -> Step:
     """Return the next step for a workload."""
     # Computing whether something has to be restored is expensive, and only needed then.
     state = tracked.record.state
-    stopped = (state is State.EVICTING or (state is State.PENDING and tracked.came_late)) and not seen.active
+    stopped = (state is State.EVICTING or (state is State.PENDING and tracked.started_late)) and not seen.active
     return next_step(
         state,
         seen,

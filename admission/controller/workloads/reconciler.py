@@ -103,14 +103,14 @@ class Reconciler:
 
     def wait_for_pods(self, tracked: Tracked) -> None:
         """Have `LastPodEnded` put into the inbox when no unfinished pod of the workload is left. Idempotent."""
-        if not tracked.wait:
+        if not tracked.wait_number:
             workload = tracked.record.workload
             kind = self.environment.kinds.of(workload)
             label = POD_OWNER if kind is None else kind.pods_label
             may_start = tracked.unsettled and tracked.finished_as is None
             target = self._runs_in(tracked)
             waiter = self._pod_waiter if target is None or target.given_up else target.pod_waiter
-            tracked.wait = waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
+            tracked.wait_number = waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
 
     def _runs_in(self, tracked: Tracked) -> DispatchTarget | None:
         """Return the cluster in which the pods of a workload are; None: its own, or one that has left."""
@@ -132,7 +132,7 @@ class Reconciler:
         self._measure(tracked, finished=change.is_finished)
         target = self._runs_in(former or tracked)
         counter = self._pod_waiter if target is None else target.pod_waiter
-        if tracked.surplus and tracked.seen is not None and not change.is_finished:
+        if tracked.surplus_pod_sets and tracked.seen is not None and not change.is_finished:
             label = tracked.seen.kind.pods_label
             counter.count(uid, tracked.record.workload.namespace, label=label)
         elif uid in counter.counting:

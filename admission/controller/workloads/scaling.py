@@ -102,7 +102,7 @@ def larger_parked(change: WorkloadChange, decision: Park) -> None:
 def pods_counted(change: WorkloadChange, event: PodsCounted, _: Environment) -> None:
     """Release the quota of surplus pods that have terminated, by a count of those that have not."""
     tracked = change.tracked
-    if tracked.record.state is State.ADMITTED and tracked.surplus and tracked.seen is not None:
+    if tracked.record.state is State.ADMITTED and tracked.surplus_pod_sets and tracked.seen is not None:
         _release_surplus(change, tracked.seen, event.pods)
         change.is_due = True
 
@@ -130,7 +130,7 @@ def reserved_scale_up(tracked: Tracked, seen: Observed) -> dict[str, int]:
     """
     if tracked.record.state is not State.ADMITTED or seen.suspended or seen.deleting or tracked.record.checks_pending:
         return {}
-    held, surplus = _held_pods(tracked), tracked.surplus
+    held, surplus = _held_pods(tracked), tracked.surplus_pod_sets
     return {
         count.name: held[count.name]
         for count in seen.counts
@@ -144,7 +144,7 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
     `counted`: number of unfinished pods by pod set, for kinds whose status does not show it; None: not counted yet.
     """
     tracked = change.tracked
-    tracked.surplus = frozenset()
+    tracked.surplus_pod_sets = frozenset()
     if seen.suspended or (seen.kind.reports_pods and tracked.unsettled) or _is_ending(seen):
         return
     held, new_counts, wanted = _held_pods(tracked), {}, {}
@@ -161,7 +161,7 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
             if counted is not None:
                 present = min(present, _most_of(count.name, counted, held))
             if count.needed < min(present, had):
-                tracked.surplus |= {count.name}
+                tracked.surplus_pod_sets |= {count.name}
         pods = max(least, min(present, had))
         if pods < had:
             new_counts[count.name], wanted[count.name] = pods, max(count.wanted, pods)
