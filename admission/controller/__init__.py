@@ -4,7 +4,7 @@ The way of a Job; what comes in again, when its pods run and when it finishes, t
 
     intake/watches.py          an informer has seen the Job, and puts it into the inbox
     controller.py              `_cycle`: processes the messages of the inbox, decides, commits, sends
-    dispatch.py                finds what a message concerns
+    routing.py                 finds what a message concerns
     workloads/children.py      an object is part of another one, or a pod of a group (`pod_groups.py`), or a workload
     workloads/reconciler.py    asks the kind what the object says, and applies the change that a rule makes of it
     workloads/transition.py    the rule for each trigger; that for a new object is `arrival` in `observed.py`

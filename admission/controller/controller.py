@@ -778,7 +778,7 @@ class Controller:
                 site.must_recheck = False
                 messages.append(ContextChanged())
                 self._target_changed(site)
-            site.leader.dispatcher.messages(messages)
+            site.leader.router.messages(messages)
 
     def _target_changed(self, site: Site) -> None:
         dispatching = self.home.leader.dispatching
@@ -802,14 +802,14 @@ class Controller:
         now = self._clock()
         for site in self._sites.values():
             site.leader.state.now = now
-            site.leader.dispatcher.queue_objects(versions)
+            site.leader.router.queue_objects(versions)
         self._clusters_changed(versions)
         for site in self._sites.values():
             site.nodes_and_pods.follow(self.context.flavors)
         if self._shared.engine.lacks_history:
             await self._seed_policies()
         for site in self._sites.values():
-            site.leader.dispatcher.orders_and_checks(orders)
+            site.leader.router.orders_and_checks(orders)
         self._provisioning_changed()
         self._revision = max(self._revision, revision)
         self._orders_processed.set()

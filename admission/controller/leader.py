@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.controller.dispatch import Dispatcher
+from admission.controller.routing import Router
 from admission.controller.state.isolation import Isolation
 from admission.controller.state.leader_state import LeaderState
 from admission.controller.state.tracked import StoredObject
@@ -110,7 +110,7 @@ class Leader:
         self.hosted = Hosted(self.reconciler, shared.hub_workloads, shared.tell_hub)
         self.ungating = Ungating(self.hosted, nodes_and_pods, client, sender, inbox.wake)
         self.failed_nodes = FailedNodes(self.hosted, nodes_and_pods)
-        self.dispatcher = Dispatcher(
+        self.router = Router(
             self.reconciler,
             self.children,
             self.groups,

@@ -67,7 +67,7 @@ _OF_COPIES: Final = (Drained, LastPodEnded, PodProblem, PodsCounted, StopHindere
 """Triggers that a cluster learns of the pods of copies in it, which are workloads of the hub."""
 
 
-class Dispatcher:
+class Router:
     """Finds the workloads that a message concerns, and passes them a trigger (`Reconciler.handle`)."""
 
     def __init__(
