@@ -44,13 +44,13 @@ class SeenPod(NamedTuple):
     workload: str = ""
     """Uid of the workload that its labels name, if that is placed."""
     pod_set: str = ""
-    """Pod set of that workload, if its pods get their domains one by one."""
+    """Its pod set in that workload, if the pods of that get their domains one by one; else empty."""
     gates: tuple[str, ...] = ()
     """Its scheduling gates, if it has the one of topology."""
     placed: ranks.PlacedPod | None = None
-    """What its place follows from, if it is of such a pod set."""
+    """What its place follows from; None unless `pod_set` is set."""
     orphaned: bool = False
-    """Whether it is of such a pod set and has no owner any more."""
+    """Whether `pod_set` is set, and its owner is gone."""
 
 
 def node_state(manifest: Mapping[str, Any]) -> NodeState:

@@ -810,7 +810,7 @@ class TopologyLevel(Model):
     most_free: tuple[TopologyFit, ...]
     """For each resource the domain with the highest free amount."""
     most_whole: int
-    """Highest number of domains of the last level in which nothing runs, in one domain."""
+    """Number of empty domains of the last level (such as nodes) in the domain that has most of them."""
     most_whole_in: tuple[str, ...]
     """That domain."""
 

@@ -145,7 +145,7 @@ class UsageMeter:
     def _by_workload(
         self, read: Mapping[str, PodUse], occupants: Mapping[str, Occupant]
     ) -> dict[str, dict[str, tuple[int, float]]]:
-        """Return of each workload by resource the number of its pods with a value, and the sum of these."""
+        """Return (number of pods with a value, sum of these) by uid of the workload and resource."""
         namespaces = {tracked.uid: tracked.record.workload.namespace for tracked in self._workloads()}
         groups = {
             (tracked.record.workload.namespace, tracked.record.workload.name): tracked.uid

@@ -99,7 +99,7 @@ class Provisioning:
             self._wake.set()
 
     async def run(self) -> None:
-        """Request and report until cancelled, as soon as there is such an AdmissionCheck."""
+        """Create ProvisioningRequests and report on them, once an AdmissionCheck asks for that; until cancelled."""
         await self._wake.wait()
         log.info("watching ProvisioningRequests, as an AdmissionCheck asks for nodes")
         async with asyncio.TaskGroup() as group:

@@ -237,7 +237,7 @@ class Room:
         return -1 if self.deciding < 0 else _above(leaf, self._last - self.deciding)
 
     def change(self, part: Part, sign: int) -> None:
-        """Pods are gone (1), or back (-1)."""
+        """Take the pods of a part away (`sign` 1), or put them back (-1)."""
         pods, slices, wanted, plain = self._pods, self._slices, self.wanted, self._plain
         is_lined, moved = self._line is not None, self._moved
         both = zip(part.gains, self._amounts, strict=True)
