@@ -217,7 +217,7 @@ class Client:
         if limit:
             query["limit"] = str(limit)
         page = await self.get(path, params=query)
-        while token := page.get("metadata", {}).get("continue"):
+        while token := _token(page):
             # The next page is prefetched while the caller handles this one.
             next_page = asyncio.create_task(self._next_page(path, {**query, "continue": token}))
             try:
@@ -360,6 +360,13 @@ class Client:
 
     def _named(self, request: _HttpRequest) -> str:
         return f"{request.method} {self.server}{request.path}"
+
+
+def _token(page: Object) -> str:
+    """Return the token of the next page; "" if there is none, or the metadata are not understood."""
+    metadata = page.get("metadata")
+    token = metadata.get("continue") if isinstance(metadata, dict) else None
+    return token if isinstance(token, str) else ""
 
 
 def resource_of(path: str) -> str:

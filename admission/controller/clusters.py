@@ -188,6 +188,7 @@ class RemoteCluster:
         site, claim = self.site, self._connection.claim
         async with asyncio.TaskGroup() as group:
             works = [site.watches.run(), site.run(), self._check_again(client), self._register_gate()]
+            works.append(site.see_capacity(epoch=self._epoch))
             works += [] if claim is None else [claim.keep()]
             tasks = [group.create_task(work, name=f"cluster {self.name}") for work in works]
             self._fault, self._is_joined, site.paused = "", True, False

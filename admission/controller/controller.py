@@ -367,6 +367,8 @@ class Controller:
                     leads=lambda: self.is_deciding, faults=self.faults, interval=self.quota_interval,
                 )  # fmt: skip
                 group.create_task(drains.run(), name="drains of nodes")
+                seeing = self.home.see_capacity(epoch=epoch, is_wanted=lambda: bool(self._members))
+                group.create_task(seeing, name="capacity")
                 if self._policy.usage is not None:
                     meter = UsageMeter(
                         self._store, self.home.client, self.home.inbox, lambda: self.home.leader.state.registry,

@@ -16,6 +16,7 @@ from admission.controller.workloads.copies import Copies, Copy
 from admission.controller.workloads.failed_pods import FailedPods
 from admission.controller.workloads.failure_recovery import FailureRecovery
 from admission.controller.workloads.needed import Needed
+from admission.controller.workloads.node_capacity import NodeCapacity
 from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
@@ -216,6 +217,17 @@ class Site:
                     group.create_task(recovery.run(), name="failure recovery")
         finally:
             await self._sender.close()
+
+    async def see_capacity(self, *, epoch: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Store what the nodes have, until cancelled, while that is wanted and the cluster answers."""
+
+        def is_due() -> bool:
+            return is_wanted() and not self.paused and self.watches.probe.failure is None
+
+        capacity = NodeCapacity(
+            self.name, self.client, self._store, lambda: self.nodes_and_pods, is_due, epoch=epoch, faults=self._faults
+        )
+        await capacity.run()
 
     async def compare(self, before: WorkloadRegistry | None = None) -> None:
         """Compare stored workloads with observed objects. `before`: registry before a reload."""

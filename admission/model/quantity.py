@@ -128,6 +128,17 @@ def _amount(resource: str, text: str) -> int | None:
     return None if number is None or number < 0 else to_amount(resource, number)
 
 
+def readable_amount(resource: str, value: int) -> str:
+    """Format an amount for people: as `format_amount`, but rounded to cores, or a unit of bytes, if there are ten."""
+    if resource == "cpu" and value >= 10_000:
+        return str(round(value / 1000))
+    if value and (resource in _BYTES or resource.startswith("hugepages-")):
+        for unit, power in reversed(_BINARY.items()):
+            if value % 1024**power == 0 or value >= 10 * 1024**power:
+                return f"{round(value / 1024**power)}{unit}"
+    return format_amount(resource, value)
+
+
 def _decimal(value: int, suffixes: tuple[str, ...]) -> str:
     index = 0
     while value and value % 1000 == 0 and index < len(suffixes) - 1:

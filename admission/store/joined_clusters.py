@@ -1,13 +1,15 @@
-"""What the leader knows of the clusters that have joined: their status, and by which uid each is recognised."""
+"""What the leader knows of clusters: their status, by which uid each is recognised, and what their nodes have."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
+from admission.model.capacity import Capacity, SeenCapacity
 from admission.model.workload import LOCAL
-from admission.store.database.tables import clusters, head
+from admission.store.database.tables import cluster_capacities, clusters, head
 from admission.store.errors import StaleEpoch
 
 if TYPE_CHECKING:
@@ -72,6 +74,33 @@ class JoinedClusters:
         async with self._database.write() as connection:
             await _lock(connection, epoch)
             await connection.execute(delete(clusters).where(clusters.c.name.not_in(list(names))))
+            # That of `local` is seen as long as there is another one.
+            seen = [*names, LOCAL] if set(names) - {LOCAL} else []
+            await connection.execute(delete(cluster_capacities).where(cluster_capacities.c.name.not_in(seen)))
+
+    async def capacities(self) -> dict[str, SeenCapacity]:
+        """Return what the nodes of clusters have, by name of the cluster; none for one that was never looked at."""
+        columns = cluster_capacities.c
+        statement = select(columns.name, columns.seen, columns.capacity, columns.failure)
+        async with self._database.read() as connection:
+            return {
+                row.name: SeenCapacity(row.seen, Capacity(**row.capacity), row.failure)
+                for row in await connection.execute(statement)
+            }
+
+    async def note_capacity(self, name: str, found: SeenCapacity, *, epoch: int) -> None:
+        """Write what a look at the nodes of a cluster has found. After a failure, what was seen before stays.
+
+        Raises StoreError, and StaleEpoch as `note` does.
+        """
+        table = cluster_capacities
+        new = {"seen": found.seen, "capacity": asdict(found.capacity), "failure": found.failure}
+        changed = {"failure": found.failure} if found.failure else new
+        async with self._database.write() as connection:
+            await _lock(connection, epoch)
+            result = await connection.execute(update(table).where(table.c.name == name).values(changed))
+            if not result.rowcount:
+                await connection.execute(table.insert(), {"name": name, **new})
 
 
 async def _known_as(connection: AsyncConnection, identity: str, *, besides: str, own: str | None) -> str:

@@ -9,6 +9,7 @@ import pytest
 from dashboard_pages import check_accessible, opened, own_store, served
 from playwright.async_api import Browser, expect
 
+from admission.model.capacity import Capacity, SeenCapacity
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.joined_clusters import JoinedCluster
 from admission.store.records import Changes, Opened, State, WorkloadRecord
@@ -39,6 +40,14 @@ async def fill(store: Store) -> None:
     await store.joined_clusters.note(JoinedCluster("frankfurt", "uid-f", "Active", NOW, ""), epoch=epoch)
     why = "is lost: the API server at https://oslo.example.org:6443 cannot be reached"
     await store.joined_clusters.note(JoinedCluster("oslo", "uid-o", "Lost", NOW, why), epoch=epoch)
+    amounts = {"cpu": 380_500, "memory": 1_520 * 2**30 + 5, GPU: 32, "pods": 4400}
+    usable = {"cpu": 361_000, "memory": 1_444 * 2**30, GPU: 24, "pods": 4180}
+    seen = SeenCapacity(NOW - 60, Capacity(40, 39, 38, amounts, usable))
+    few = SeenCapacity(NOW - 7200, Capacity(3, 3, 3, {"cpu": 12_000}, {"cpu": 12_000}))
+    await store.joined_clusters.note_capacity("frankfurt", seen, epoch=epoch)
+    await store.joined_clusters.note_capacity("oslo", few, epoch=epoch)
+    unseen = SeenCapacity(None, Capacity(), "the right to list nodes is missing (deploy/rbac/topology.yaml grants it)")
+    await store.joined_clusters.note_capacity("local", unseen, epoch=epoch)
     pods = (PodSet(name="main", count=1, requests={GPU: 4, "cpu": 8000}),)
     records, opened = [], []
     for number, (cluster, state) in enumerate((("frankfurt", "a"), ("frankfurt", "p"), ("oslo", "p"), ("local", "p"))):
@@ -65,6 +74,12 @@ async def test_clusters_show_state_workloads_and_usage(browser: Browser, tmp_pat
             await expect(here).not_to_contain_text("a100")
             await expect(frankfurt).to_contain_text("Active")
             await expect(frankfurt).to_contain_text("1 workload with quota, 1 waiting")
+            await expect(here).to_contain_text("Capacity unknown: the right to list nodes is missing")
+            await expect(frankfurt).to_contain_text("40 nodes: 39 ready, 38 get new pods")
+            nodes = frankfurt.get_by_role("region", name="Nodes of frankfurt")
+            gpus = nodes.get_by_role("row").filter(has_text="GPU").get_by_role("cell")
+            assert (await gpus.all_text_contents())[:3] == ["GPU", "4", "32"]
+            await expect(oslo).to_contain_text("3 nodes: 3 ready, 3 get new pods")
             row = frankfurt.get_by_role("row").filter(has_text="a100")
             await expect(row.get_by_role("cell").nth(2)).to_have_text("4")
             await expect(row.get_by_role("cell", name="16")).to_be_visible()

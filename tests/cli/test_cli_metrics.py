@@ -249,7 +249,8 @@ def _compare_with_the_document(text: str) -> None:
     only_there |= {"sluice_budget_hours", "sluice_cohort_labels"}  # with a Budget, and a label of a Cohort
     # with an objective: tests/cli/test_serve_objectives.py
     only_there |= {"sluice_cluster_queue_objective_ratio", "sluice_cluster_queue_objective_met_ratio"}
-    of_clusters = ("lost", "pending_workloads", "reserving_workloads", "resource_usage")
+    of_clusters = {"lost", "pending_workloads", "reserving_workloads", "resource_usage"}
+    of_clusters |= {"nodes", "allocatable", "schedulable", "capacity_timestamp_seconds"}
     only_there |= {f"sluice_cluster_{name}" for name in of_clusters}  # with further ones: test_serve_clusters.py
     assert written.keys() - only_there == exposed.keys()
     for name, (kind, labels, said) in exposed.items():

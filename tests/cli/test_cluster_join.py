@@ -69,6 +69,22 @@ def flags(folder: Path, *more: str) -> tuple[tuple[str, ...], str]:
     return (f"--kubeconfig={folder / 'b-admin.yaml'}", f"--directory={folder / 'credentials'}", *more), config
 
 
+async def says_capacity(sluice: Sluice) -> None:
+    """Check that what the nodes of b have is shown, with the rights that the cluster was given."""
+    while "Nodes:" not in (described := (await sluice("describe", "cluster", "b")).stdout):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    assert "Nodes:      1, 1 ready, 1 get new pods (seen at 20" in described
+    rows = [line.split() for line in described.splitlines()]
+    assert ["cpu", "1", "8", "8"] in rows
+    assert ["memory", "0", "8Gi", "8Gi"] in rows
+    wide = (await sluice("get", "clusters", "-o", "wide")).stdout.splitlines()
+    assert wide[0].split()[:6] == ["NAME", "STATE", "SINCE", "NODES", "HELD", "SEEN"]
+    assert "  1/1    cpu 1/8, memory 0/8Gi  20" in wide[1]
+    assert ["b", "Active", "1/1"] in [
+        line.split()[:3] for line in (await sluice("top", "clusters")).stdout.splitlines()
+    ]
+
+
 @pytest.mark.costly
 async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tmp_path):
     b, sluice, replica = world
@@ -123,6 +139,7 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
         elsewhere = await user(command, "j", "-n", "default")
         assert elsewhere.exit_code == 1
         assert "Job j is in the cluster b, of which you need credentials of your own" in elsewhere.stderr
+    await says_capacity(sluice)
     refused = await sluice("cluster", "leave", "b", *there)
     assert refused.exit_code == 1
     assert "default/j" in refused.stderr

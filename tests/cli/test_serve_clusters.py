@@ -148,10 +148,15 @@ async def test_three_clusters_never_exceed_one_quota_through_a_cut_and_a_kill(sa
             here = await api.get("workloads?fieldSelector=spec.cluster%3Db")
             assert {item["spec"]["cluster"] for item in here["items"]} == {"b"}
 
-            _, text = await replica.get("/metrics")
+            text = ""
+            while 'sluice_cluster_nodes{cluster="local"' not in text:
+                _, text = await replica.get("/metrics")
             assert 'sluice_cluster_lost{cluster="b"} 0' in text
             assert 'sluice_cluster_lost{cluster="x"} 1' in text
             assert 'sluice_cluster_pending_workloads{cluster="b"}' in text
+            for name in ("local", "b", "c"):
+                assert f'sluice_cluster_nodes{{cluster="{name}",state="schedulable"}} 1.0' in text
+                assert f'sluice_cluster_allocatable{{cluster="{name}",resource="cpu"}} 8.0' in text
             assert [*report] == ["local", "b", "c", "x"]
             assert report["x"]["state"] == "Connecting"
             assert sum(each["reservingWorkloads"] for each in report.values()) == QUOTA

@@ -139,6 +139,13 @@ async def test_failed_page_of_a_list_is_retried_and_earlier_pages_are_kept(serve
     assert max(sleeps) < 1
 
 
+@pytest.mark.parametrize("metadata", [None, "x", [], {"continue": None}, {"continue": {"a": 1}}, {"continue": 7}])
+async def test_list_ends_with_a_page_whose_metadata_are_not_understood(server, client, metadata):
+    page = {"metadata": metadata, "items": []}
+    server.script = [reply(page)]
+    assert [found async for found in client.list_pages(PATH)] == [page]
+
+
 @pytest.mark.parametrize(
     ("method", "content_type"),
     [("GET", ""), ("PUT", ""), ("DELETE", ""), ("PATCH", PatchType.MERGE), ("PATCH", PatchType.APPLY)],

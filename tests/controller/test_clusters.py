@@ -127,6 +127,38 @@ async def test_quota_follows_the_nodes_of_the_clusters_that_have_the_flavor(worl
     await becomes(0, here + 10)
 
 
+async def test_capacity_of_each_cluster_is_seen_at_the_join_and_is_kept_while_it_is_not(joined, other):
+    async def seen(until, name="b"):
+        async def look():
+            found = (await joined.store.joined_clusters.capacities()).get(name)
+            return found if found is not None and until(found) else None
+
+        return await joined.eventually(look)
+
+    assert (await seen(lambda found: found.seen, "local")).capacity.nodes == len(joined.user.list("nodes"))
+    first = await seen(lambda found: found.seen)
+    assert (first.capacity.nodes, first.capacity.allocatable["cpu"], first.message) == (4, 40_000, "")
+
+    await joined.end()
+    await other.user.patch("nodes", "", "node-0", {"spec": {"unschedulable": True}})
+    absurd = {"status": {"allocatable": {"memory": "9999Ei"}}}
+    await other.user.patch("nodes", "", "node-1", absurd, subresource="status")
+    await joined.start(join=other.join)
+    second = await seen(lambda found: found.seen > first.seen)
+    assert (second.capacity.nodes, second.capacity.schedulable) == (4, 3)
+    assert (second.capacity.allocatable["cpu"], second.capacity.usable["cpu"]) == (40_000, 30_000)
+    assert second.capacity.allocatable["memory"] == 2**63 - 1
+
+    await joined.end()
+    forbidden = {"match": {"verb": "list", "resource": "nodes"}, "do": "error", "code": 403}
+    other.sandbox.faults.install({"rules": [forbidden]})
+    await joined.start(join=other.join)
+    third = await seen(lambda found: found.failure)
+    assert third.message == "the right to list nodes is missing (deploy/rbac/topology.yaml grants it)"
+    assert (third.seen, third.capacity) == (second.seen, second.capacity)
+    await state(joined, "Active")
+
+
 @pytest.mark.costly
 async def test_lost_cluster_holds_its_quota_and_its_jobs_wait_while_others_start(joined, other):
     await other.submit(job("running", cpu="2"))

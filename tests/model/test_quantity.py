@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.model.errors import InvalidQuantity
-from admission.model.quantity import UNLIMITED, amount, format_amount, parse_quantity
+from admission.model.quantity import UNLIMITED, amount, format_amount, parse_quantity, readable_amount
 
 SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -187,3 +187,21 @@ def test_formatted_amount_is_parsed_to_the_same_amount(resource, value):
 )
 def test_amount_is_formatted_canonically(resource, value, text):
     assert format_amount(resource, value) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "text"),
+    [
+        ("memory", 0, "0"),
+        ("memory", 8 * 2**30, "8Gi"),
+        ("memory", 8 * 2**30 + 1, "8192Mi"),
+        ("memory", 1520 * 2**30 + 5, "1520Gi"),
+        ("memory", 263_856_123 * 2**10, "252Gi"),
+        ("memory", 1023, "1023"),
+        ("cpu", 9_500, "9500m"),
+        ("cpu", 31_885_501, "31886"),
+        ("example.com/gpu", 4001, "4001"),
+    ],
+)
+def test_many_bytes_and_cores_are_rounded_for_people(resource, value, text):
+    assert readable_amount(resource, value) == text

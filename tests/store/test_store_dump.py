@@ -27,6 +27,7 @@ from store_examples import (
     workload,
 )
 
+from admission.model.capacity import Capacity, SeenCapacity
 from admission.model.checks import CheckReport
 from admission.store.audit_log import Author
 from admission.store.database.tables import head, metadata
@@ -66,6 +67,8 @@ async def fill(store: Store, clock: Clock) -> None:
     await store.joined_clusters.note(
         JoinedCluster("b", "uid-of-b", "Lost", clock.now, "is lost: no answer"), epoch=epoch
     )
+    seen = SeenCapacity(clock.now, Capacity(2, 1, 1, {"cpu": 4000}, {"cpu": 2000}))
+    await store.joined_clusters.note_capacity("b", seen, epoch=epoch)
     await store.queues.replace(cluster_queue(cpu="12", labels={"a": "b"}), author=author)
     waits, runs, done = workload("1"), workload("2", priority=-5), workload("3", pod_sets=ELABORATE_POD_SETS)
     await store.commit(
@@ -230,7 +233,7 @@ async def test_file_that_is_not_a_dump_is_rejected(store: Store, file: bytes):
 
 async def test_dump_of_another_schema_is_rejected_with_a_hint_to_migrate(store: Store):
     header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
-    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0021.*`sluice migrate`"):
+    with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0022.*`sluice migrate`"):
         await store.restore([header], check_progress)
 
 

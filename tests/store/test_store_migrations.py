@@ -102,7 +102,7 @@ async def test_concurrent_migrations_are_applied_once(empty_database_url: str):
 
 
 async def test_migration_to_an_unknown_revision_is_rejected(database_url: str):
-    with pytest.raises(SchemaMismatch, match="cannot migrate from schema 0021 to 7777"):
+    with pytest.raises(SchemaMismatch, match="cannot migrate from schema 0022 to 7777"):
         await migrate(database_url, "7777")
     async with Store.open(database_url):
         pass

@@ -187,6 +187,36 @@ class ReservationStatus(Model):
     """Only in responses to a dry run: the effect on workloads."""
 
 
+class ClusterResource(Model):
+    """What a cluster has of a resource."""
+
+    name: str
+    """The resource, such as cpu."""
+    allocatable: Quantity
+    """What all of its nodes can allocate together."""
+    schedulable: Quantity
+    """The part of it on nodes that get new pods."""
+    used: Quantity
+    """Quota that workloads in the cluster hold. What else runs there is not in it."""
+
+
+class ClusterCapacity(Model):
+    """What the nodes of a cluster have, as the leader has seen it last."""
+
+    nodes: int | None = None
+    """Number of its nodes; not set if they were never seen, as are the fields that follow."""
+    ready_nodes: int | None = None
+    """Number of nodes that are ready."""
+    schedulable_nodes: int | None = None
+    """Number of nodes that are ready and not cordoned, so that they get new pods."""
+    resources: tuple[ClusterResource, ...] = ()
+    """What they have, by resource."""
+    seen_at: Time | None = None
+    """When they were listed."""
+    message: str | None = None
+    """Why they could not be listed since, or what of them is not counted."""
+
+
 class ClusterStatus(Model):
     """Status of a Cluster, as the leader has written it."""
 
@@ -198,6 +228,8 @@ class ClusterStatus(Model):
     """Why it is in this state."""
     uid: str | None = None
     """Uid of its namespace kube-system, by which it is recognised."""
+    capacity: ClusterCapacity | None = None
+    """What its nodes have; not set before the first look, and for `local` if no other cluster has joined."""
     impact: Impact | None = None
     """Only in responses to a dry run: the effect on workloads."""
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from admission.api.kinds.object_schemas import Impact
+from admission.api.kinds.object_schemas import ClusterCapacity, Impact
 from admission.model.answers import Time
 from admission.model.base import Model, Quantity
 
@@ -525,6 +525,8 @@ class ClusterItem(Model):
     """Why it is in this state; not set if it is active."""
     uid: str | None = None
     """Uid of its namespace kube-system; not set if it is not known, and for `local`."""
+    capacity: ClusterCapacity | None = None
+    """What its nodes have; not set before the first look, and for `local` if no other cluster has joined."""
     pending_workloads: int
     """Number of its pending workloads."""
     reserving_workloads: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import encode, reply_encoded
-from admission.api.kinds.clusters import cluster_status
+from admission.api.kinds.clusters import cluster_status, known_clusters
 from admission.api.registry import CLUSTER_REPORT
 from admission.engine.matching import elsewhere
 from admission.model.base import ObjectMeta
@@ -45,12 +45,13 @@ class ClusterReports:
 
     async def _make(self) -> bytes:
         objects = {each.name: each for each in await self._listed(Cluster)}
-        known, numbers = await self._store.joined_clusters.load(), await self._store.workloads.by_cluster()
+        numbers = await self._store.workloads.by_cluster()
+        known = await known_clusters(self._store, numbers)
         flavors = await self._listed(ResourceFlavor)
         labels = {name: each.metadata.labels for name, each in objects.items()}
         here = objects.pop(LOCAL, Cluster(metadata=ObjectMeta(name=LOCAL)))
         items = [
-            {"name": each.name, "labels": dict(each.metadata.labels), **cluster_status(each, known.get(each.name))}
+            {"name": each.name, "labels": dict(each.metadata.labels), **cluster_status(each, known(each.name))}
             | _numbers(numbers.get(each.name, ClusterNumbers()))
             | {"flavors": _flavors(flavors, each.name, labels)}
             for each in (here, *(objects[name] for name in sorted(objects)))

@@ -15,6 +15,7 @@ from admission.cli.commands.top import cluster_item, queue_rows
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
 from admission.model.names import LAST_APPLIED
+from admission.model.quantity import amount, readable_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ _ALL = {"namespaceSelector": "all namespaces", "scope": "all workloads"}
 """What fields select that are empty."""
 _SHOWN_ELSEWHERE = ("annotations", "managedFields", "name", "namespace")
 """Metadata that the section Metadata leaves out: it is shown elsewhere, or (managedFields) not at all."""
-_IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "conditions", "podSets")
+_IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "conditions", "podSets", "capacity")
 """Fields of spec and status that are shown as tables."""
 
 
@@ -130,6 +131,7 @@ async def _related(sluice: Sluice, document: Document) -> list[str]:
                 for each in queue["usage"]
             ]
             return [
+                *_capacity(item.get("capacity") or {}),
                 f"Workloads:  {item['reservingWorkloads']} with quota, {item['pendingWorkloads']} waiting",
                 f"Flavors:    {', '.join(item['flavors']) or '<none>'}",
                 *_table("Usage", ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "USED"), usage),
@@ -146,6 +148,27 @@ async def _related(sluice: Sluice, document: Document) -> list[str]:
             ]
         case _:
             return []
+
+
+def _capacity(capacity: Document) -> Iterator[str]:
+    """Yield the lines about what the nodes of a cluster have."""
+    if "nodes" in capacity:
+        ready, schedulable = capacity["readyNodes"], capacity["schedulableNodes"]
+        seen = f"seen at {capacity['seenAt']}"
+        yield f"Nodes:      {capacity['nodes']}, {ready} ready, {schedulable} get new pods ({seen})"
+        if "message" in capacity:
+            yield f"            {capacity['message']}"
+    elif capacity:
+        yield f"Nodes:      unknown: {capacity['message']}"
+    rows = [
+        (each["name"], *(_readable(each["name"], each[field]) for field in ("used", "schedulable", "allocatable")))
+        for each in capacity.get("resources", ())
+    ]
+    yield from _table("Capacity", ("RESOURCE", "HELD", "SCHEDULABLE", "ALLOCATABLE"), rows)
+
+
+def _readable(resource: str, quantity: str) -> str:
+    return readable_amount(resource, amount(resource, quantity))
 
 
 async def _pending(sluice: Sluice, **queue: Any) -> list[str]:

@@ -73,7 +73,9 @@ def queues(*, cluster: str, connection: ApiConnection) -> None:
 @top.command()
 @connection_options
 def clusters(*, connection: ApiConnection) -> None:
-    """Show state, workloads and usage of each cluster.
+    """Show state, nodes, workloads and usage of each cluster.
+
+    Of nodes the number of those that get new pods, and that of all.
 
     \b
     Example:
@@ -83,7 +85,11 @@ def clusters(*, connection: ApiConnection) -> None:
     async def run() -> None:
         async with connect(connection) as sluice:
             report = await sluice.request("GET", f"{PREFIX}/reports/clusters")
-        _print(("NAME", "STATE", "RUNNING", "PENDING", "FLAVOR", "RESOURCE", "USED"), cluster_rows(report["items"]), "")
+        _print(
+            ("NAME", "STATE", "NODES", "RUNNING", "PENDING", "FLAVOR", "RESOURCE", "USED"),
+            cluster_rows(report["items"]),
+            "",
+        )
 
     asyncio.run(run())
 
@@ -156,10 +162,12 @@ def cluster_rows(items: Iterable[Document]) -> list[tuple[str, ...]]:
     """Return a row for each flavor and resource that is used in a cluster; the first one of a cluster has its name."""
     rows: list[tuple[str, ...]] = []
     for item in items:
-        head = item["name"], item["state"], str(item["reservingWorkloads"]), str(item["pendingWorkloads"])
+        capacity = item.get("capacity") or {}
+        nodes = f"{capacity['schedulableNodes']}/{capacity['nodes']}" if "nodes" in capacity else "-"
+        head = item["name"], item["state"], nodes, str(item["reservingWorkloads"]), str(item["pendingWorkloads"])
         for usage in item["usage"] or ({"flavor": "", "resource": "", "used": ""},):
             rows.append((*head, usage["flavor"], usage["resource"], usage["used"]))
-            head = "", "", "", ""
+            head = "", "", "", "", ""
     return rows
 
 

@@ -195,7 +195,8 @@ class ReplicaMetrics:
         families += await self._of_objectives.families(self.store)
         if self.controller.lost_clusters():
             try:
-                families += cluster_families(await self.store.workloads.by_cluster())
+                numbers, seen = await self.store.workloads.by_cluster(), await self.store.joined_clusters.capacities()
+                families += cluster_families(numbers, seen)
             except StoreError:
                 return ()
         return [*families, *(await topology_families(engine) if engine.placing_flavors() else ())]

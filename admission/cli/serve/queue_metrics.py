@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from admission.engine import Engine
     from admission.engine.levels import CohortLevels, Level, QueueLevels
     from admission.engine.topology.occupancy import Occupancy
+    from admission.model.capacity import SeenCapacity
     from admission.model.queues import LocalQueueSpec
     from admission.store.records import ClusterNumbers, HeldAmount, UnfinishedCount
     from admission.store.store import Store
@@ -239,8 +240,8 @@ def _of_shares(engine: Engine, queues: Sequence[QueueLevels]) -> Iterator[Metric
     yield _gauge("cohort_weighted_share", text, ("cohort",), {(name,): share for name, share in of_cohorts.items()})
 
 
-def cluster_families(numbers: Mapping[str, ClusterNumbers]) -> list[Metric]:
-    """Return the metrics of the clusters in which there are unfinished workloads."""
+def cluster_families(numbers: Mapping[str, ClusterNumbers], seen: Mapping[str, SeenCapacity]) -> list[Metric]:
+    """Return the metrics of clusters: of their unfinished workloads, and of their nodes as far as they were seen."""
     labels = ("cluster",)
     pending = {(name,): each.pending for name, each in numbers.items()}
     reserving = {(name,): each.reserving for name, each in numbers.items()}
@@ -251,7 +252,32 @@ def cluster_families(numbers: Mapping[str, ClusterNumbers]) -> list[Metric]:
         _gauge("cluster_pending_workloads", "Pending workloads of the cluster.", labels, pending),
         _gauge("cluster_reserving_workloads", "Workloads of the cluster that hold quota.", labels, reserving),
         _gauge("cluster_resource_usage", "Quota that workloads of the cluster hold.", (*labels, *_KIND), used),
+        *_of_capacities({name: each for name, each in seen.items() if each.seen is not None}),
     ]
+
+
+def _of_capacities(seen: Mapping[str, SeenCapacity]) -> Iterator[Metric]:
+    nodes: dict[Key, float] = {}
+    for name, each in seen.items():
+        has = each.capacity
+        nodes[name, "schedulable"], nodes[name, "cordoned"] = has.schedulable, has.ready - has.schedulable
+        nodes[name, "not_ready"] = has.nodes - has.ready
+    yield _gauge(
+        "cluster_nodes", "Nodes of the cluster, by state: schedulable ones get new pods.", ("cluster", "state"), nodes
+    )
+    labels = ("cluster", "resource")
+    total: list[tuple[Key, int]] = []
+    usable: list[tuple[Key, int]] = []
+    for name, each in seen.items():
+        for resource, amount in each.capacity.allocatable.items():
+            total.append(((name, resource), amount))
+            usable.append(((name, resource), each.capacity.usable.get(resource, 0)))
+    yield _gauge("cluster_allocatable", "What all nodes of the cluster can allocate.", labels, _amounts(total))
+    text = "What those nodes of the cluster can allocate that are ready and not cordoned."
+    yield _gauge("cluster_schedulable", text, labels, _amounts(usable))
+    text = "Unix time at which the nodes of the cluster were listed."
+    times = {(name,): each.seen or 0.0 for name, each in seen.items()}
+    yield _gauge("cluster_capacity_timestamp_seconds", text, ("cluster",), times)
 
 
 async def label_families(store: Store) -> list[Metric]:

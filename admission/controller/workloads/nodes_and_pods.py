@@ -78,6 +78,11 @@ class NodesAndPods:
         self._nodes_wanted.set()
         return self._nodes.synced.is_set()
 
+    @property
+    def all_nodes(self) -> Mapping[str, NodeState] | None:
+        """The nodes, if they are watched and all of them are known now; else None."""
+        return self.nodes if self._nodes.synced.is_set() and self._nodes.failure is None else None
+
     def occupants(self) -> Mapping[str, Occupant] | None:
         """Begin to watch pods; return what they say about their workloads by `namespace/name`; None: not all are known.
 

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0021"
+SCHEMA_VERSION = "0022"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -186,6 +186,16 @@ clusters = Table(
     Column("message", Text, nullable=False),
     Column("key", Text, comment="Secret that signs the copies sent there; NULL: there is none yet"),
     comment="Clusters that have joined, as the leader sees them",
+)
+
+cluster_capacities = Table(
+    "cluster_capacities",
+    metadata,
+    Column("name", Text, primary_key=True, comment="Name of the cluster; that of the database itself is `local`"),
+    Column("seen", Instant, comment="When its nodes were listed; NULL: never"),
+    Column("failure", Text, nullable=False, comment="Why they were not listed at the last attempt"),
+    Column("capacity", JSON, nullable=False),
+    comment="What the nodes of clusters can allocate, as last seen; only if further clusters have joined",
 )
 
 admissions = Table(

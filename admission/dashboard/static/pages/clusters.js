@@ -1,4 +1,4 @@
-// Page "Clusters": state of each cluster, what runs and waits in it, and what it holds of the flavors that it has.
+// Page "Clusters": state of each cluster, what runs and waits in it, what its nodes have, and what it holds of flavors.
 import { path } from "../lib/api.js";
 import { Badge, Card, Failure, Loading, PageHead, Time } from "../lib/components.js";
 import { amount, count, percent, plural, resourceName, shown } from "../lib/format.js";
@@ -33,8 +33,23 @@ function ClusterCard({ cluster, given }) {
     ${message && html`<p class=${state === "Lost" ? "notice" : ""}>${message[0].toUpperCase() + message.slice(1)}.</p>`}
     <p><a href=${workloads("admitted")}>${plural(cluster.reservingWorkloads, "workload")} with quota</a>, <a href=${workloads("pending")}>${count(cluster.pendingWorkloads)} waiting</a>${since && html`<span class="soft"> · ${state} since <${Time} at=${since} /></span>`}</p>
     ${words.length > 0 && html`<p class="tags">${words.map(([key, value]) => html`<span class="tag" key=${key}>${key}=${value}</span>`)}</p>`}
+    ${cluster.capacity && html`<${Capacity} cluster=${cluster} given=${given} /><p class="table-note">Quota by flavor</p>`}
     <${Usage} cluster=${cluster} given=${given} />
   <//>`;
+}
+
+// What the nodes of the cluster can allocate, as last seen, beside what its workloads hold of the resources that have quota.
+function Capacity({ cluster, given }) {
+  const { nodes, readyNodes, schedulableNodes, resources, seenAt, message } = cluster.capacity;
+  if (nodes === undefined) return html`<p class="soft">Capacity unknown: ${message}.</p>`;
+  const rows = resources.map((each) => ({ name: each.name, used: amount(each.used), schedulable: amount(each.schedulable), all: amount(each.allocatable) }));
+  rows.sort((a, b) => compareResources(a.name, b.name));
+  const counts = (row) => row.used > 0 || cluster.flavors.some((flavor) => given.get(flavor)?.resources.has(row.name));
+  return html`<p class="table-note">${plural(nodes, "node")}${nodes > 0 && `: ${count(readyNodes)} ready, ${count(schedulableNodes)} get new pods`}<span class="soft"> · seen <${Time} at=${seenAt} />${message && `; ${message}`}</span></p>
+    ${rows.length > 0 && html`<div class="table-box" tabindex="0" role="region" aria-label=${`Nodes of ${cluster.name}`}><table>
+    <thead><tr><th scope="col">Resource</th><th scope="col" class="number">Held here</th><th scope="col" class="number">All nodes have</th><th scope="col" class="number opt">Those that get new pods</th><th scope="col" class="number opt">Share</th></tr></thead>
+    <tbody>${rows.map((each) => html`<tr key=${each.name}><td><bdi>${resourceName(each.name)}</bdi></td><td class="number">${counts(each) ? shown(each.name, each.used) : "–"}</td><td class="number">${shown(each.name, each.all)}</td>
+      <td class="number opt">${shown(each.name, each.schedulable)}</td><td class="number opt">${counts(each) ? percent(each.used, each.all) : "–"}</td></tr>`)}</tbody></table></div>`}`;
 }
 
 // What workloads of the cluster hold of each flavor that it has, beside the quota of the flavor and what all clusters hold.
