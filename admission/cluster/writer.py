@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 IN_FLIGHT = 48
 """Concurrent requests: well below the client's connection limit, and our share of the API server's concurrency."""
 
+IN_GROUP = 16
+"""Requests of one group that are under way or come before later ones, so that a large group does not delay others."""
+
 BUSY = 20.0
 """Rate in patches per second above which less important requests (events) are postponed."""
 
@@ -94,12 +97,21 @@ class Writer:
         self._clock = clock
         self._rate, self._rate_at = 0.0, clock()
         """Submissions per second (exponential moving average, time constant 1 s), and when it was last updated."""
-        self._queues: dict[str, deque[tuple[Request, Callback]]] = {}
-        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._clear()
         self._awaited: dict[asyncio.Future[Object | ClusterError], Request] = {}
         self._is_running = False
         self.outcomes: Counter[str] = Counter()
         """Number of requests by outcome: "ok", or the name of the error."""
+
+    def _clear(self) -> None:
+        self._queues: dict[str, deque[tuple[Request, Callback]]] = {}
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._groups: dict[str, str] = {}
+        """Group of each path of one that has requests."""
+        self._waiting: dict[str, deque[str]] = {}
+        """By group, the paths that are not ready yet, because `IN_GROUP` others of it are."""
+        self._ready_of = Counter[str]()
+        """By group, how many of its paths are ready or have a request under way."""
 
     @property
     def pending(self) -> int:
@@ -114,16 +126,32 @@ class Writer:
     def _current_rate(self) -> float:
         return self._rate * math.exp(self._rate_at - self._clock())
 
-    def submit(self, request: Request, callback: Callback) -> None:
-        """Send a request after earlier ones for the same object are completed, then call `callback`."""
+    def submit(self, request: Request, callback: Callback, *, group: str = "") -> None:
+        """Send a request after earlier ones for the same object are completed, then call `callback`.
+
+        `group`: what the object is a part of; at most `IN_GROUP` requests of it come before later ones of others.
+        """
         self._rate, self._rate_at = self._current_rate() + 1.0, self._clock()
         path = request.path
         queue = self._queues.get(path)
         if queue is None:
             self._queues[path] = deque([(request, callback)])
-            self._ready.put_nowait(path)
+            if group:
+                self._groups[path] = group
+                self._waiting.setdefault(group, deque()).append(path)
+                self._next_of(group)
+            else:
+                self._ready.put_nowait(path)
         else:
             queue.append((request, callback))
+
+    def _next_of(self, group: str) -> None:
+        waiting = self._waiting[group]
+        if waiting and self._ready_of[group] < IN_GROUP:
+            self._ready_of[group] += 1
+            self._ready.put_nowait(waiting.popleft())
+        elif not self._ready_of[group]:
+            del self._waiting[group], self._ready_of[group]
 
     @property
     def may_send(self) -> bool:
@@ -161,8 +189,7 @@ class Writer:
                     group.create_task(self._work())
         finally:
             self._is_running = False
-            self._queues = {}
-            self._ready = asyncio.Queue()
+            self._clear()
             for outcome, request in self._awaited.items():
                 if not outcome.done():
                     outcome.set_result(_not_leading(request))
@@ -178,6 +205,9 @@ class Writer:
                 self._ready.put_nowait(path)
             else:
                 del self._queues[path]
+                if group := self._groups.pop(path, ""):
+                    self._ready_of[group] -= 1
+                    self._next_of(group)
             callback(result)
             self._ready.task_done()
 

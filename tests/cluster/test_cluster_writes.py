@@ -11,7 +11,7 @@ from scripted_server import failure, reply
 
 from admission.cluster.errors import Conflict, NotPermitted
 from admission.cluster.events import EventRecorder, ObjectReference
-from admission.cluster.writer import Creation, Deletion, Patch, Writer
+from admission.cluster.writer import IN_GROUP, Creation, Deletion, Patch, Writer
 
 JOB = ObjectReference("batch/v1", "Job", "train", "uid-1", "ns")
 
@@ -74,6 +74,24 @@ async def test_writer_limits_the_patches_in_flight(server, client, running):
     await writer.idle()
     assert hold.most == 8
     assert len(done) == 40
+
+
+async def test_large_group_comes_after_later_requests_of_others(server, client, running):
+    hold = Hold(IN_GROUP + 1)
+    server.script = [hold] * 102
+    writer, done = Writer(client), []
+    running(writer)
+    for number in range(100):
+        writer.submit(Patch(f"/group/{number}", {}), done.append, group="group")
+    for _ in range(2):
+        writer.submit(Patch("/other", {}), done.append)
+    await hold.full.wait()
+    assert hold.held == IN_GROUP + 1
+    assert "/other" in {request.path for request in server.requests}
+    hold.release.set()
+    await writer.idle()
+    assert len(done) == 102
+    assert writer.outcomes == {"ok": 102}
 
 
 async def test_failed_patch_is_reported_to_its_callback_and_the_next_is_sent(server, client, running):

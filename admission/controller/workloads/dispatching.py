@@ -263,13 +263,16 @@ class Dispatching:
         found = {
             copy.origin.uid: member_of(copy.object, None, name, conventions=conventions)
             for copy in target.copies.of_group(tracked.uid)
-            if copy.seen.finished is None
+            if copy.seen.finished is None and copy.origin.uid not in present
         }
-        found |= {uid: pod for uid, (group, pod) in self._created.items() if group == tracked.uid and uid not in found}
+        found |= {
+            uid: pod
+            for uid, (group, pod) in self._created.items()
+            if group == tracked.uid and uid not in found and uid not in present
+        }
         return [
             replace(pod, uid=uid, gated=False, deleting=True, phase="Running", ready=False)
             for uid, pod in found.items()
-            if uid not in present
         ]
 
     def is_known(self, tracked: Tracked, each: Member) -> bool:
@@ -445,7 +448,7 @@ class Dispatching:
                 assert copy is not None
                 note = copy_note(copy.kind, target.copies.key, copy.seen.key, copy.origin, copy.uid)
                 begin = begin_patch(kind, obj, target.name, note, one.group)
-                self._sender.send(Step.START, Write(self._reference(one), begin))
+                self._sender.send(Step.START, Write(self._reference(one), begin), group=one.group)
             case CopyStep.SUSPEND:
                 self._end(one)
             case CopyStep.VANISHED if one.group:
@@ -453,7 +456,7 @@ class Dispatching:
             case CopyStep.REPORT if kind.rendered_by is not None:
                 self._report_to_child(tracked, kind.rendered_by, obj, patch)
             case CopyStep.REPORT:
-                self._sender.send(Step.WAIT, Write(self._reference(one), patch, "status"))
+                self._sender.send(Step.WAIT, Write(self._reference(one), patch, "status"), group=one.group)
             case CopyStep.VANISHED if target is not None:
                 self._fail(tracked, COPY_DELETED, sentences.copy_deleted(target.name))
             case _:
@@ -483,7 +486,7 @@ class Dispatching:
         write = Write(target, end_patch(one.kind, one.object))
         if one.kind.ends_by_deletion and is_stray(one.kind, one.object):
             write = Write(target, None, note=sentences.POD_WITHOUT_QUOTA)
-        self._sender.send(Step.STOP, write)
+        self._sender.send(Step.STOP, write, group=one.group)
 
     def _create(self, one: Original, target: DispatchTarget, start: Callable[[], list[Object]]) -> None:
         tracked, kind, obj, _ = one
@@ -520,7 +523,7 @@ class Dispatching:
             self._created[one.uid] = one.group, one.member
         target.copies.expect(origin)
         creation = Creation(path, copy, partial(self._is_due_there, origin, target))
-        target.writer.submit(creation, partial(self._answer, one.uid, target.name, "create", ""))
+        target.writer.submit(creation, partial(self._answer, one.uid, target.name, "create", ""), group=one.group)
 
     def _is_due_there(self, origin: Origin, target: DispatchTarget) -> bool:
         """Whether an object is still to run in a cluster, whose Writer may have had to wait for it."""
@@ -540,7 +543,8 @@ class Dispatching:
         """Delete a copy as it was last seen: one that has ended since then is the end of its workload."""
         self._under_way.add(uid)
         deletion = replace(_deletion(target, copy), version=copy.version)
-        target.writer.submit(deletion, partial(self._answer, uid, target.name, "delete", copy.uid))
+        answer = partial(self._answer, uid, target.name, "delete", copy.uid)
+        target.writer.submit(deletion, answer, group=copy.origin.group)
 
     def _answer(self, uid: str, cluster: str, verb: str, copy: str, result: Object | ClusterError) -> None:
         self._inbox.put(CopyAnswered(uid, cluster, verb, result, copy))
@@ -754,7 +758,8 @@ class Dispatching:
             return
         log.info("deletes the copy of %s in %s: nobody needs it", copy.seen.key, target.name)
         self._purged.add(copy.uid)
-        target.writer.submit(_deletion(target, copy), partial(self._purge_answered, target, copy))
+        answer = partial(self._purge_answered, target, copy)
+        target.writer.submit(_deletion(target, copy), answer, group=copy.origin.group)
 
     def _purge_answered(self, target: DispatchTarget, copy: Copy, result: Object | ClusterError) -> None:
         self._purged.discard(copy.uid)

@@ -105,11 +105,14 @@ class Sender:
         """Record an Event about an object."""
         self._events.record(target, reason=reason, action=_ACTIONS[reason], note=note)
 
-    def send(self, step: Step, write: Write) -> None:
-        """Send a request about an object; `StepDone` has the object as it is then, or the error."""
+    def send(self, step: Step, write: Write, *, group: str = "") -> None:
+        """Send a request about an object; `StepDone` has the object as it is then, or the error.
+
+        `group`: what it is a part of, so that a large one does not delay others.
+        """
         uid = write.target.uid
         self._under_way.add(uid)
-        self._writer.submit(self._request(write), partial(self._answered, uid, step, time.time()))
+        self._writer.submit(self._request(write), partial(self._answered, uid, step, time.time()), group=group)
 
     def _request(self, write: Write) -> Patch | Deletion:
         """Return the request for a write, whose Event is recorded."""
