@@ -308,12 +308,13 @@ def test_terminal_output_is_redrawn_in_place_and_shows_borrowing(monkeypatch: py
         terminal.draw(account_of_a_running_demo(), 1.0)
         first = out.getvalue()
         terminal.draw(account_of_a_running_demo(), 2.0)
+        terminal.tell("Something happens.")
     (students,) = (line for line in first.splitlines() if "students" in line)
     assert "students ████████▓▓▓▓▓▓▓▓········" in students
     assert students.endswith("40 of 20 CPU, 20 borrowed")
     second = out.getvalue().removeprefix(first)
     assert second.startswith(f"\x1b[{first.count(chr(10))}A")
-    assert out.getvalue().endswith("\x1b[?25h")
+    assert second.endswith(f"\x1b[{first.count(chr(10))}A\x1b[JSomething happens.\n\x1b[?25h")
 
 
 def test_closing_table_names_broken_promises() -> None:

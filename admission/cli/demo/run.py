@@ -103,7 +103,8 @@ async def run(plan: ScenePlan, terminal: Terminal, *, keep: bool) -> bool:
         terminal.close(closing)
         await page.publish(closing)
         if keep:
-            _explain_access(terminal, cluster, serving, page)
+            joined = {name: each.kubeconfig for name, each in zip(plan.others, joining, strict=True)}
+            _explain_access(terminal, cluster, joined, serving, page)
             with suppress(asyncio.CancelledError):  # Ctrl-C
                 await asyncio.Event().wait()
     return closing.kept
@@ -154,10 +155,10 @@ async def _cut(others: Mapping[str, Client], account: SceneAccount, terminal: Te
     rules = ({"do": "closeWatches", "abrupt": True}, {"do": "drop"})
     cut = {"rules": [{"match": {"user": [SLUICE_USER]}, **rule} for rule in rules]}
     await client.create("/sandbox/faults", cut)
-    terminal.say(f"Sluice cannot reach cluster {name} any more; what runs there runs on, and holds its quota.")
+    terminal.tell(f"Sluice cannot reach cluster {name} any more; what runs there runs on, and holds its quota.")
     await asyncio.sleep(_CUT)
     await client.delete("/sandbox/faults")
-    terminal.say(f"Sluice can reach cluster {name} again.")
+    terminal.tell(f"Sluice can reach cluster {name} again.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +198,23 @@ async def _costs_since(before: _Work, clients: Mapping[str, Client], serving: De
     return Costs(last.writes - before.writes + events, last.transactions - before.transactions, last.queued)
 
 
-def _explain_access(terminal: Terminal, cluster: DemoCluster, serving: DemoSluice, page: DemoPage) -> None:
+def _explain_access(
+    terminal: Terminal, cluster: DemoCluster, others: Mapping[str, Path], serving: DemoSluice, page: DemoPage
+) -> None:
+    """Say how to explore what runs. `others`: kubeconfig of each further cluster."""
     terminal.say()
     terminal.say("Everything keeps running. To explore it, run in another terminal:")
     terminal.say()
     for name, value in {"KUBECONFIG": str(cluster.kubeconfig), **serving.environment}.items():
         terminal.say(f"  export {name}={value}")
     # With its path: after `make demo` the command is not in PATH.
-    terminal.say(f"  {Path(sys.argv[0]).absolute()} get clusterqueues")
+    command = Path(sys.argv[0]).absolute()
+    terminal.say(f"  {command} get clusterqueues")
+    if others:
+        terminal.say(f"  {command} top clusters")
     terminal.say("  kubectl get jobs --all-namespaces")
+    for name, kubeconfig in others.items():
+        terminal.say(f"  kubectl get jobs --all-namespaces --kubeconfig {kubeconfig}  # in {name}")
     terminal.say("  kubectl get clusterqueues")
     terminal.say()
     terminal.say(f"The live page stays at {page.url}. Ctrl-C ends everything.")

@@ -71,6 +71,12 @@ class Terminal:
         self._drawn = 0
         self._write(f"{line}\n")
 
+    def tell(self, line: str) -> None:
+        """Print a permanent line above what is drawn in place."""
+        if self._drawn:
+            self._write(f"\x1b[{self._drawn}A\x1b[J")
+        self.say(line)
+
     def draw(self, account: SceneAccount, elapsed: float, *, force: bool = False) -> None:
         """Show the state `elapsed` seconds after the start; unless `force`, skip it shortly after the last update."""
         if not force and elapsed - self._last < _INTERVAL[self.interactive]:
