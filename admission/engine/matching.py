@@ -13,8 +13,8 @@ from admission.model import sentences
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.engine.topology.nodes import NodeTaint
     from admission.model.queues import FlavorToleration, ResourceFlavor, Taint
+    from admission.model.topology import NodeTaint
     from admission.model.workload import NodeRequirement, PodSet, Toleration
 
 

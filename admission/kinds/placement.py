@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from admission.engine.topology.nodes import NodeState, NodeTaint
+from admission.engine.topology.nodes import NodeState
 from admission.kinds import ranks, topology
 from admission.kinds.base import KUEUE, MANAGED, POD_OWNER, WORKLOAD_UID
 from admission.kinds.grouping import ROLE, STARTED_WITH
@@ -15,6 +15,7 @@ from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
 from admission.model.errors import Misconfigured
 from admission.model.quantity import amount
+from admission.model.topology import NodeTaint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,6 +13,14 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 """The label whose level has one node in each domain; it can only be the last level."""
 
 
+class NodeTaint(NamedTuple):
+    """A taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
 class SliceLayer(NamedTuple):
     """A size of groups of pods, each of which has to be in one domain of a level."""
 

@@ -18,8 +18,8 @@ from queue_objects import cluster_queue, local_queue
 
 from admission.api.application import create_app, listening
 from admission.api.auth import delegation
-from admission.api.auth.authentication import AuthMethod, Identity
 from admission.api.auth.delegation import Attributes, Delegation, ReviewSlots
+from admission.api.auth.identity import AuthMethod, Identity
 from admission.api.errors import ReviewUnavailable
 from admission.api.registry import PREFIX
 from admission.api.watch import watch_request

@@ -12,7 +12,8 @@ from api_and_cluster import serving_with_cluster
 from oidc_browser import DASHBOARD, OURS, SESSION, Browser, client_of, refused
 from yarl import URL
 
-from admission.api.auth.authentication import AuthMethod, Identity, session_content
+from admission.api.auth.authentication import session_content
+from admission.api.auth.identity import AuthMethod, Identity
 from tests.oidc_issuer import CLIENT_ID, Issuer, rsa_key
 
 LIST_COHORTS = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}]

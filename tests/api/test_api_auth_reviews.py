@@ -12,8 +12,8 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from admission.api.auth.authentication import AuthMethod, Identity
 from admission.api.auth.delegation import Attributes, Delegation
+from admission.api.auth.identity import AuthMethod, Identity
 from admission.api.errors import ReviewUnavailable
 from admission.cluster.client import Client
 

@@ -13,7 +13,7 @@ from command_runner import Sluice
 from ports import free_port
 from serve_processes import NODE, QUEUES, TOKEN, job, serving, until_job
 
-from admission.cli.commands.cluster.credentials import InSecret
+from admission.cli.commands.cluster.hub import InSecret
 from admission.cluster.client import Client
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox

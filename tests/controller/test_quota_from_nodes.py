@@ -9,8 +9,9 @@ from job_examples import cluster_queue, flavor, job, local_queue, runs
 from postgresql_databases import on_both_databases
 
 from admission.controller.decisions.quota_from_nodes import Smoothed, capacity
-from admission.engine.topology.nodes import NodeState, NodeTaint
+from admission.engine.topology.nodes import NodeState
 from admission.model.queues import ResourceFlavor
+from admission.model.topology import NodeTaint
 from admission.sandbox.main import simulated_node
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from admission.api.auth.authentication import AUTHENTICATION, IDENTITY, PUBLIC, AuthMethod, route_pattern
+from admission.api.auth.authentication import AUTHENTICATION, PUBLIC, route_pattern
 from admission.api.auth.delegation import Attributes
+from admission.api.auth.identity import IDENTITY, AuthMethod
 from admission.api.errors import Forbidden, ReviewUnavailable, TooManyRequests
 from admission.api.http.failures import RESOURCE
 from admission.api.http.request_options import flag
@@ -18,8 +19,8 @@ from admission.api.registry import GROUP, PREFIX, WORKLOADS, by_name
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from admission.api.auth.authentication import Identity
     from admission.api.auth.delegation import Delegation
+    from admission.api.auth.identity import Identity
 
 MASTERS = "system:masters"
 """The group that every Kubernetes API server authorizes for everything."""

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from admission.api.auth.authentication import AuthMethod, Identity
+from admission.api.auth.identity import AuthMethod, Identity
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import ReviewUnavailable, TooManyRequests
 from admission.api.http.rate_limits import RateLimiter

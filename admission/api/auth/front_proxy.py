@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from admission.api.auth.authentication import AuthMethod, Identity, external_user
+from admission.api.auth.identity import AuthMethod, Identity, external_user
 from admission.apimachinery.errors import UnusableCertificate
 from admission.model.errors import ClusterError
 from admission.serving.tls import client_ca_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.api.auth.authentication import identity
+from admission.api.auth.identity import identity
 from admission.api.auth.sessions import check_sender, session_cookie, set_session_cookie
 from admission.api.errors import BadRequest, TooManyRequests, Unauthorized
 from admission.api.http.bodies import read_anonymous
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from admission.api.auth.authentication import Authentication, Identity
+    from admission.api.auth.authentication import Authentication
+    from admission.api.auth.identity import Identity
     from admission.api.auth.sessions import Sessions
     from admission.api.http.rate_limits import RateLimiter
     from admission.api.http.responses import Document

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.api.auth.authentication import identity
 from admission.api.auth.authorization import AUTHORIZATION, may_read, may_read_each
 from admission.api.auth.delegation import Attributes
+from admission.api.auth.identity import identity
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document

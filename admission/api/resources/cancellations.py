@@ -14,9 +14,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import NAMESPACE_URL, uuid5
 
-from admission.api.auth.authentication import AuthMethod, author, identity
 from admission.api.auth.authorization import AUTHORIZATION
 from admission.api.auth.delegation import Attributes
+from admission.api.auth.identity import AuthMethod, author, identity
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest, Forbidden, ReviewUnavailable
 from admission.api.http.bodies import read_document

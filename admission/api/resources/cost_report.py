@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from admission.api.auth.authentication import IDENTITY
+from admission.api.auth.identity import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
 from admission.api.registry import COST_REPORT, QUOTE

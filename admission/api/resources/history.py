@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.api.auth.authentication import author
+from admission.api.auth.identity import author
 from admission.api.auth.redaction import named_messages
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document

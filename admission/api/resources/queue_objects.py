@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from admission.api.auth.authentication import author
 from admission.api.auth.authorization import AUTHORIZATION, require
 from admission.api.auth.delegation import Attributes
+from admission.api.auth.identity import author
 from admission.api.documents.presentation import deletion_warnings, documents, warnings
 from admission.api.documents.representation import Representation
 from admission.api.documents.selection import QueueSelection

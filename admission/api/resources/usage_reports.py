@@ -10,7 +10,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from admission.api.auth.authentication import IDENTITY
+from admission.api.auth.identity import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.request_options import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache

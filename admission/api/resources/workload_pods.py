@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from aiohttp import web
 
-from admission.api.auth.authentication import IDENTITY
 from admission.api.auth.authorization import AUTHORIZATION, recheck
 from admission.api.auth.delegation import Attributes
+from admission.api.auth.identity import IDENTITY
 from admission.api.errors import (
     ApiError,
     BadRequest,

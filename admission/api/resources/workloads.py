@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from admission.api.auth.authentication import author
 from admission.api.auth.authorization import may_patch_all_workloads
+from admission.api.auth.identity import author
 from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Representation
 from admission.api.documents.selection import WorkloadSelection

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from admission.api.auth.authentication import AuthMethod, identity
+from admission.api.auth.identity import AuthMethod, identity
 from admission.api.errors import TooManyRequests
 from admission.api.watch.changes import QueueObjectSource, StatusSchedule, WorkloadSource
 from admission.api.watch.shared_watch import SharedWatch

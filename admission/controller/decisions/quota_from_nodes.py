@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from admission.controller.state.faults import Faults
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
-    from admission.engine.topology.nodes import NodeState, NodeTaint
+    from admission.engine.topology.nodes import NodeState
     from admission.model.queues import ResourceFlavor
     from admission.model.quotas import ResourceQuota
+    from admission.model.topology import NodeTaint
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ from admission.engine.topology.nodes import NodeState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from admission.engine.topology.nodes import NodeTaint, PodRules
+    from admission.engine.topology.nodes import PodRules
     from admission.engine.topology.tree import Leaf, Log, Tree
+    from admission.model.topology import NodeTaint
 
 _SPARE = 4096
 """Keys beside two for each leaf that may be known before those which no leaf has any more are dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from admission.engine.matching import met, tolerates
 from admission.model.topology import HOSTNAME
@@ -12,15 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.model.queues import FlavorToleration
+    from admission.model.topology import NodeTaint
     from admission.model.workload import NodeRequirement, Toleration
-
-
-class NodeTaint(NamedTuple):
-    """A taint of a node."""
-
-    key: str
-    value: str
-    effect: str
 
 
 @dataclass(frozen=True, slots=True)

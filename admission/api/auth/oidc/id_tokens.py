@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jwt
 
-from admission.api.auth.authentication import AuthMethod, external_user
+from admission.api.auth.identity import AuthMethod, external_user
 from admission.api.errors import Forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from admission.api.auth.authentication import Identity
+    from admission.api.auth.identity import Identity
     from admission.api.auth.oidc.client import OidcClient
 
 _SKEW_SECONDS: Final = 60.0

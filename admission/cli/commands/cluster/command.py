@@ -1,78 +1,24 @@
-"""The commands, their options, and the connections that they name."""
+"""The commands and their options."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from admission.cli.arguments.cluster import ClusterFlags
-from admission.cli.arguments.connection import ApiConnection, connect, uses_kubeconfig
+from admission.cli.arguments.connection import ApiConnection
 from admission.cli.arguments.groups import CommandGroup
-from admission.cli.commands.cluster.credentials import SECRET, InDirectory, InSecret
+from admission.cli.commands.cluster.hub import SECRET, HubFlags
 from admission.cli.commands.cluster.there import NAMESPACE
 from admission.cli.configuration.local_file import LocalFile
 from admission.model.names import is_dns_subdomain, is_label_value
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from admission.cli.commands.cluster.credentials import Credentials
-    from admission.client import Sluice
-    from admission.cluster.client import Client
-
-
-@dataclass(frozen=True, slots=True)
-class Hub:
-    """The Sluice that a cluster joins."""
-
-    sluice: Sluice
-    credentials: Credentials
-    cluster: Client | None
-    """The cluster `local`; None: not known."""
-    namespace: str
-    """Namespace of Sluice in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class HubFlags:
-    """Options that locate the hub, and the files that its `sluice serve` reads."""
-
-    connection: ApiConnection
-    secret: str
-    directory: Path | None
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Hub]:
-        """Connect. Raises UsageError if it is not known where `sluice serve` reads credentials."""
-        namespace, _, name = self.secret.partition("/")
-        if not namespace or not name:
-            raise click.BadParameter("must be NAMESPACE/NAME", param_hint="--secret")
-        if self.directory is not None and not self.directory.is_dir():
-            raise click.BadParameter(f"there is no directory {self.directory}", param_hint="--directory")
-        async with AsyncExitStack() as stack:
-            client: Client | None = None
-            if uses_kubeconfig(self.connection):
-                flags = ClusterFlags(self.connection.kubeconfig, self.connection.context)
-                client = await stack.enter_async_context(flags.client())
-            credentials: Credentials
-            if self.directory is not None:
-                credentials = InDirectory(self.directory)
-            elif client is not None:
-                credentials = InSecret(client, namespace, name)
-            else:
-                raise click.UsageError(
-                    "where does sluice serve read credentials? Give --directory (its --cluster-credentials), or "
-                    "--hub-kubeconfig if it runs in a cluster"
-                )
-            sluice = await stack.enter_async_context(connect(self.connection))
-            yield Hub(sluice, credentials, client, namespace)
+    from collections.abc import Callable
 
 
 def _hub_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ from webhooks.switch import gate_objects
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from admission.cli.commands.cluster.command import Hub
+    from admission.cli.commands.cluster.hub import Hub
     from admission.client.transport import Document
     from admission.cluster.client import Object
     from admission.kinds.registry import Kinds

@@ -26,7 +26,7 @@ from admission.model.names import listed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from admission.cli.commands.cluster.command import Hub
+    from admission.cli.commands.cluster.hub import Hub
     from admission.client.transport import Document
 
 _POLL_SECONDS: Final = 1.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from admission.cli.arguments.connection import ApiConnection
-    from admission.cli.commands.import_kueue.takeover import Takeover
+    from admission.cli.commands.import_kueue.plan import Takeover
     from admission.client import Sluice
     from admission.model.queues import QueueObject
 

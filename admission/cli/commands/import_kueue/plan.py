@@ -27,8 +27,8 @@ from admission.model.workload import LOCAL
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from admission.cli.commands.import_kueue.takeover import Takeover
     from admission.model.queues import QueueObject
+    from admission.store.records import CheckRecord, Opened, Transition, WorkloadRecord
 
 _KINDS = {model.kind for model in QUEUE_OBJECTS}
 _USER_METADATA = ("name", "namespace", "labels", "annotations")
@@ -50,6 +50,17 @@ class Action(StrEnum):
     QUEUE = "queue"
     """A pending Job: nothing is written, Sluice queues it when it starts."""
     SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Records to write for one Job."""
+
+    record: WorkloadRecord
+    transition: Transition
+    opened: Opened | None = None
+    """Its admission in the ledger; None: it holds no quota."""
+    checks: tuple[CheckRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ Workload, which has the original template.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from admission.cli.commands.import_kueue.plan import Action, PlanEntry
+from admission.cli.commands.import_kueue.plan import Action, PlanEntry, Takeover
 from admission.controller.state.context import read
 from admission.controller.state.workload_change import ADMITTED, DEACTIVATED, QUOTA_RESERVED
 from admission.kinds.abilities import restored
@@ -48,17 +48,6 @@ _NOT_IMPORTED = {
     ),
 }
 """Status field of a pending Workload -> note: Sluice has no record yet into which to import it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Takeover:
-    """Records to write for one Job."""
-
-    record: WorkloadRecord
-    transition: Transition
-    opened: Opened | None = None
-    """Its admission in the ledger; None: it holds no quota."""
-    checks: tuple[CheckRecord, ...] = ()
 
 
 class _Refused(Exception):

@@ -1,19 +1,27 @@
-"""Where `sluice serve` reads the kubeconfigs of clusters: a Secret of its cluster, or a directory."""
+"""The hub: the Sluice that clusters join, and where its `sluice serve` reads their kubeconfigs."""
 
 from __future__ import annotations
 
 import base64
 import os
 import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import click
+
+from admission.cli.arguments.cluster import ClusterFlags
+from admission.cli.arguments.connection import connect, uses_kubeconfig
 from admission.cli.errors import CommandError
 from admission.cluster.errors import NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from admission.cli.arguments.connection import ApiConnection
+    from admission.client import Sluice
     from admission.cluster.client import Client
 
 SECRET: Final = "sluice-system/sluice-clusters"  # noqa: S105  a name
@@ -91,3 +99,50 @@ class InDirectory:
         except OSError as error:
             raise CommandError(f"{self.directory / file} cannot be deleted: {error.strerror}") from error
         return f"{self.directory / file} deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """The Sluice that a cluster joins."""
+
+    sluice: Sluice
+    credentials: Credentials
+    cluster: Client | None
+    """The cluster `local`; None: not known."""
+    namespace: str
+    """Namespace of Sluice in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubFlags:
+    """Options that locate the hub, and the files that its `sluice serve` reads."""
+
+    connection: ApiConnection
+    secret: str
+    directory: Path | None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Hub]:
+        """Connect. Raises UsageError if it is not known where `sluice serve` reads credentials."""
+        namespace, _, name = self.secret.partition("/")
+        if not namespace or not name:
+            raise click.BadParameter("must be NAMESPACE/NAME", param_hint="--secret")
+        if self.directory is not None and not self.directory.is_dir():
+            raise click.BadParameter(f"there is no directory {self.directory}", param_hint="--directory")
+        async with AsyncExitStack() as stack:
+            client: Client | None = None
+            if uses_kubeconfig(self.connection):
+                flags = ClusterFlags(self.connection.kubeconfig, self.connection.context)
+                client = await stack.enter_async_context(flags.client())
+            credentials: Credentials
+            if self.directory is not None:
+                credentials = InDirectory(self.directory)
+            elif client is not None:
+                credentials = InSecret(client, namespace, name)
+            else:
+                raise click.UsageError(
+                    "where does sluice serve read credentials? Give --directory (its --cluster-credentials), or "
+                    "--hub-kubeconfig if it runs in a cluster"
+                )
+            sluice = await stack.enter_async_context(connect(self.connection))
+            yield Hub(sluice, credentials, client, namespace)
