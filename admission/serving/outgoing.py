@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import sys
 from asyncio import sslproto
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
     from pathlib import Path
     from typing import Any
+
+_PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A connection is lost when nothing arrived for 30 s, and three probes at intervals of 10 s have no answer."""
 
 if sys.version_info < (3, 11, 7):  # Debian 12 has 3.11.2
     _abort = sslproto._SSLProtocolTransport.abort
@@ -66,12 +69,24 @@ def client_connector(
 
 
 class _Handler(ResponseHandler):
-    """A connection that is closed at once, also by TLS.
+    """A connection that is probed while nothing arrives, and closed at once, also by TLS.
+
+    A peer that is cut off closes nothing, and what forwards connections may forget one that is idle for minutes: a log
+    that is followed would never end.
 
     By itself a connection whose response was not read completely (a watch, a cancelled request), or that was idle for
     too long, is closed by a TLS shutdown that involves the peer. asyncio waits up to 30 s for it, and aiohttp does not
     wait: with an unresponsive peer the connection would outlive the session and the event loop.
     """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _PROBES.items():
+                if (option := getattr(socket, name, None)) is not None:  # not on all platforms
+                    connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def close(self) -> None:
         if self.transport is not None and self.transport.get_extra_info("sslcontext") is not None:

@@ -6,10 +6,12 @@ import asyncio
 import gc
 import socket
 import ssl
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -81,6 +83,24 @@ def test_connection_to_unresponsive_server_is_closed_with_the_client(authority, 
         asyncio.run(session(*server))
         gc.collect()
     assert [str(warning.message) for warning in told] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the timers of connections")
+def test_silent_connection_is_probed_so_that_a_cut_is_noticed(authority, tmp_path, kubeconfig):
+    async def session(url: str, _: threading.Event) -> list[str]:
+        peer = f":{urlsplit(url).port:04X}"
+        async with (
+            Client(lambda: load_kubeconfig(str(kubeconfig(url)), None)) as client,
+            client.stream("/log", params={}, idle_timeout=86400) as pieces,
+        ):
+            await anext(pieces)
+            table = await asyncio.to_thread(Path("/proc/net/tcp").read_text, encoding="ascii")
+            rows = map(str.split, table.splitlines())
+            return [row[5] for row in rows if row[2].endswith(peer) and row[3] == "01"]
+
+    with silent_server(authority, tmp_path, HEADER + b"3\r\nabc\r\n") as server:
+        (timer,) = asyncio.run(session(*server))
+    assert timer.startswith("02:")  # that of keepalive probes
 
 
 class ConnectionEnd(asyncio.Protocol):
