@@ -55,6 +55,7 @@ from admission.api.resources.calendars import Calendars
 from admission.api.resources.cancellations import Cancellations
 from admission.api.resources.cluster_report import ClusterReports
 from admission.api.resources.cluster_views import ClusterViews
+from admission.api.resources.clusters_in_reach import ClustersInReach
 from admission.api.resources.consistency_audits import Audits
 from admission.api.resources.cost_report import CostReports
 from admission.api.resources.drain_report import DrainReports
@@ -90,11 +91,11 @@ if TYPE_CHECKING:
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.registry import NamedReport, Resource
     from admission.api.resources.cancellations import ChangeableCluster
+    from admission.api.resources.clusters_in_reach import Reach
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.what_if import WhatIf
-    from admission.api.resources.workload_pods import Reach
     from admission.store.store import Store
 
     Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -191,7 +192,8 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     attention = AttentionReports(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
-    pods = PodsOfWorkloads(store, lookup.exact, cluster, reach)
+    clusters = ClustersInReach(store, cluster, reach)
+    pods = PodsOfWorkloads(store, lookup.exact, clusters)
     app.on_shutdown.append(lambda _: pods.close())
     app.router.add_get(PODS_ROUTE, pods.pods)
     app.router.add_get(POD_LOG_ROUTE, pods.last_lines)
@@ -208,7 +210,7 @@ def create_app(
         ATTENTION_REPORT: attention.get,
         FAIRNESS_REPORT: FairnessReports(store).get,
         OBJECTIVE_REPORT: ObjectiveReports(store).get,
-        DRAIN_REPORT: DrainReports(store, cluster, reach, rights).get,
+        DRAIN_REPORT: DrainReports(store, clusters, rights).get,
         CLUSTER_REPORT: ClusterReports(store).get,
         TOPOLOGY_REPORT: TopologyReports(store, controller, rights).get,
         NAMESPACE_REPORT: rights.report,

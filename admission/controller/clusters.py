@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -342,7 +341,7 @@ class RemoteCluster:
 
     def _since(self, state: str) -> str:
         since = self._noted.since if self._noted.state == state else self._store.now()
-        return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return sentences.minute(since)
 
     async def _watch_state(self) -> NoReturn:
         """Open and close the site, and write the state, whenever it changes."""

@@ -559,7 +559,7 @@ class Controller:
         return [
             AuditedCluster(
                 site.name, site.client, site.kinds, site.context.flavors, site.leader.state, site.inbox,
-                site.leader.children.is_part, {copy.uid for copy in site.copies},
+                site.leader.children.is_part, {uid for copy in site.copies for uid in (copy.uid, copy.origin.workload)},
             )
             for site in certain
         ]  # fmt: skip

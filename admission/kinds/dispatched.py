@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds.base import DISPATCHED, MANAGED, RENDERED, SUBMITTED_BY
+from admission.kinds.base import DISPATCHED, MANAGED, RENDERED, SUBMITTED_BY, WORKLOAD_UID
 from admission.kinds.grouping import STARTED_WITH
 from admission.kinds.patches import additions, annotated, pointer
 
@@ -50,6 +50,11 @@ class Origin(NamedTuple):
     group: str = ""
     """Uid of its pod group, which that admission is of; empty: it is in none."""
 
+    @property
+    def workload(self) -> str:
+        """Uid of the workload that it is a copy for."""
+        return self.group or self.uid
+
 
 def attempt_of(admitted_at: float) -> int:
     """Return the number of the admission that began at this time (Unix time, s), as the database stores it."""
@@ -75,6 +80,8 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
     }
     namespace, name = metadata["namespace"], metadata["name"]
     watched = {kind.watched_label: "true"} if kind.watched_label else {}
+    if not kind.pods_label:  # it is a pod itself
+        labels[WORKLOAD_UID] = origin.workload
     annotations[ADMISSION] = _signed(key, (kind.group, kind.kind), namespace, name, origin)
     copy: Object = {
         "apiVersion": api_version,

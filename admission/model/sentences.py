@@ -74,6 +74,11 @@ def time(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def minute(seconds: float) -> str:
+    """Format a Unix time for a sentence: `2026-01-02 12:05 UTC`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 # --- queues that are missing, stopped or not usable
 
 

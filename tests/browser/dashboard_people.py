@@ -88,7 +88,7 @@ async def check_pods_of_other_kinds(running: World, grace: Person) -> None:
     spec = {"containers": [{"name": "main", "image": "registry.example/train"}]}
     cases = (
         ("ray", "RayCluster", "ray.io/v1", "ray-head", "sluice.dev/workload-uid"),
-        ("gang", "Pod", "v1", "gang-0", "kueue.x-k8s.io/pod-group-name"),
+        ("gang", "PodGroup", "sluice.dev/v1", "gang-0", "kueue.x-k8s.io/pod-group-name"),
         ("alone", "Pod", "v1", "alone", ""),
     )
     for name, kind, version, pod, label in cases:

@@ -60,6 +60,7 @@ async def test_group_runs_as_copies_in_one_cluster_and_ends_as_they_do(hub):
         copy = hub.b.user.get("pods", "team-a", name)
         assert copy["spec"]["nodeSelector"] == {"type": "kwok"}
         assert copy["metadata"]["labels"]["sluice.dev/origin-group"] == record.workload.uid
+        assert copy["metadata"]["labels"]["sluice.dev/workload-uid"] == record.workload.uid
     await create(hub, "h-0", "h-1", group="h")
     await copies(hub.c, "h-0", "h-1")
     await create(hub, "k-0", "k-1", group="k")

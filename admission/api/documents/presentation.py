@@ -337,7 +337,7 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
     for check in news.checks:
         checks.setdefault(check.uid, []).append(check)
     ended = [record.workload.uid for record in found if record.state is State.FINISHED]
-    clusters = await store.workloads.last_clusters(ended) if ended else {}
+    clusters = await store.workloads.clusters_of(ended) if ended else {}
     # Workloads of one shape, as most of a page are, share one tuple of pod sets: each is rendered once.
     shapes = {id(record.workload.pod_sets): record.workload.pod_sets for record in found}
     rendered = {key: pod_set_documents(pod_sets) for key, pod_sets in shapes.items()}
@@ -347,7 +347,7 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
             pod_sets=rendered[id(record.workload.pod_sets)],
             order=orders.get(record.workload.uid),
             checks=checks.get(record.workload.uid, ()),
-            last_cluster=clusters.get(record.workload.uid, ""),
+            last_cluster=next(iter(clusters.get(record.workload.uid, ())), ""),
             now=now,
         )
         for record in found

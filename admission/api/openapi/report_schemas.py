@@ -91,6 +91,8 @@ class WorkloadPod(Model):
     """Uid of the pod."""
     phase: str
     """Phase, such as Running."""
+    cluster: str
+    """Cluster in which it is."""
     node: str
     """Node that it is bound to."""
     reason: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,21 +13,16 @@ from admission.kinds.pod import occupant
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.names import is_dns_subdomain
-from admission.model.queues import Cluster
 from admission.model.workload import LOCAL
-from admission.store.errors import NotFound
 from admission.store.records import State
 from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aiohttp import web
 
     from admission.api.auth.session_rights import SessionRights
     from admission.api.http.responses import Document
-    from admission.api.resources.cluster_views import ReadableCluster
-    from admission.api.resources.workload_pods import Reach
+    from admission.api.resources.clusters_in_reach import ClustersInReach
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -36,20 +30,17 @@ _HOLDING = frozenset({State.ADMITTED.value, State.EVICTING.value})
 
 
 class DrainReports:
-    """Handler of the report; `cluster` and `reach` are as of `PodsOfWorkloads`."""
+    """Handler of the report."""
 
-    def __init__(
-        self, store: Store, cluster: ReadableCluster | None, reach: Reach | None, rights: SessionRights
-    ) -> None:
+    def __init__(self, store: Store, clusters: ClustersInReach, rights: SessionRights) -> None:
         self._store = store
-        self._cluster = cluster
-        self._reach = reach
+        self._clusters = clusters
         self._rights = rights
 
     async def get(self, request: web.Request) -> web.Response:
         """Return the workloads on `?node=` of `?cluster=`, or of `?flavor=`; names only of readable namespaces.
 
-        Raises BadRequest, ReviewUnavailable and StoreError.
+        Raises BadRequest, ReviewUnavailable, Unanswered and StoreError.
         """
         node, flavor = request.query.get("node", ""), request.query.get("flavor", "")
         if bool(node) is bool(flavor):
@@ -78,7 +69,7 @@ class DrainReports:
         pods: Counter[str] = Counter()
         others = 0
         try:
-            async with self._connected(cluster) as client:
+            async with self._clusters.client(cluster) as client:
                 pages = client.list_pages("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={node}"})
                 async for page in pages:
                     for pod in page.get("items", ()):
@@ -94,24 +85,6 @@ class DrainReports:
         except ClusterError as error:
             raise ReviewUnavailable("the cluster did not answer the request for pods; try again later") from error
         return [(by_uid[uid], number) for uid, number in pods.items()], others
-
-    @asynccontextmanager
-    async def _connected(self, cluster: str) -> AsyncIterator[ReadableCluster]:
-        """Connect to a cluster. Raises BadRequest and ReviewUnavailable."""
-        if cluster == LOCAL:
-            if self._cluster is None:
-                raise ReviewUnavailable("there is no cluster whose pods could be shown")
-            yield self._cluster
-            return
-        try:
-            joined = await self._store.queues.get(Cluster.kind, cluster)
-        except NotFound:
-            raise BadRequest(f'cluster: no cluster "{cluster}" has joined') from None
-        assert isinstance(joined, Cluster), joined
-        if self._reach is None or joined.spec.state == "Disabled":
-            raise ReviewUnavailable(f"the cluster {cluster} is not contacted now, as it is disabled")
-        async with self._reach(joined) as reached:
-            yield reached.client
 
 
 def _flavors(record: WorkloadRecord) -> set[str]:

@@ -156,7 +156,7 @@ class Explanations:
         if admission is not None and where != LOCAL:
             cluster = (await self._store.joined_clusters.load()).get(where)
             if cluster is not None and cluster.state == "Lost":
-                since = datetime.fromtimestamp(cluster.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+                since = sentences.minute(cluster.since)
                 lost = sentences.holds_in_lost(where, cluster.message, since)
         ended = record.state is State.FINISHED
         stopping = record.state is State.EVICTING and not record.is_stop_hindered

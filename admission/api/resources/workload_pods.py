@@ -2,8 +2,9 @@
 
 Sluice reads them with its own rights, after a SubjectAccessReview has confirmed that the user has these rights in the
 namespace of the workload, too. That is asked of the cluster in which Sluice runs, also for a workload that is
-dispatched: its user need not be known where the copy runs. Of the pods there only those are shown that are owned by
-the copy which Sluice has signed for exactly this workload, whatever the labels of other pods say.
+dispatched: its user need not be known where the copy runs. Of the pods there only those are shown that Sluice has
+signed as copies for exactly this workload, or that belong to an object which it has, whatever the labels of other pods
+say.
 
 A cluster that does not answer makes nobody wait longer than `_ANSWER_SECONDS`. A log is never kept in memory as a
 whole: it is read as fast as the user takes it.
@@ -15,8 +16,8 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from contextlib import AsyncExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aiohttp import web
 
@@ -35,27 +36,29 @@ from admission.api.errors import (
 from admission.api.http.request_options import flag, number
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, WORKLOAD_PODS, WORKLOADS
+from admission.api.resources.clusters_in_reach import NotJoined
 from admission.cluster.errors import Forbidden as ClusterForbidden
 from admission.cluster.errors import NotFound as NotThere
 from admission.cluster.errors import StatusError
-from admission.kinds.base import POD, POD_OWNER, WORKLOAD_UID
+from admission.kinds.base import POD
 from admission.kinds.children import controller_of
 from admission.kinds.dispatched import origin_of
-from admission.kinds.grouping import GROUP_NAME
+from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
+from admission.kinds.selection import own_pods, sent_pods
+from admission.model import sentences
 from admission.model.errors import ClusterError
-from admission.model.queues import Cluster as JoinedCluster
 from admission.model.text import clean
 from admission.model.workload import LOCAL
-from admission.store.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from admission.api.http.responses import Document
     from admission.api.resources.cluster_views import ReadableCluster
+    from admission.api.resources.clusters_in_reach import ClustersInReach
     from admission.cluster.client import Object
+    from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
     from admission.model.workload import Workload
     from admission.store.records import WorkloadRecord
@@ -89,41 +92,23 @@ _AT_ONCE: Final = 8
 """Owners that are read at the same time."""
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 """A name that a pod, its owner or a container can have: they become parts of what Sluice's rights allow to read."""
+_VERSION: Final = re.compile(r"v[0-9a-z]{1,20}", re.ASCII)
 _LIST, _READ = Attributes("list", "pods", group=""), Attributes("get", "pods", "log", group="")
 
 
-class Reached(NamedTuple):
-    """A cluster beside `local` to which there is a connection."""
-
-    client: ReadableCluster
-    kinds: Kinds
-
-
-class Reach(Protocol):
-    """Returns a context with the connection to a cluster. Entering it raises ClusterError."""
-
-    def __call__(self, cluster: JoinedCluster, /) -> AbstractAsyncContextManager[Reached]:
-        """Return the context."""
-
-
 class PodsOfWorkloads:
-    """Handlers of the pods of workloads, and of their logs.
-
-    `cluster` is None for an API without a cluster, `reach` for one that knows no others.
-    """
+    """Handlers of the pods of workloads, and of their logs."""
 
     def __init__(
         self,
         store: Store,
         find: Callable[[str, str], Awaitable[WorkloadRecord | None]],
-        cluster: ReadableCluster | None,
-        reach: Reach | None,
+        clusters: ClustersInReach,
     ) -> None:
         """`find`: returns the workload of a namespace and name."""
         self._store = store
         self._find = find
-        self._cluster = cluster
-        self._reach = reach
+        self._clusters = clusters
         self._of_user: Counter[str] = Counter()
         self._of_cluster: Counter[str] = Counter()
         """Logs that are being read, by user and by cluster."""
@@ -139,18 +124,30 @@ class PodsOfWorkloads:
         Raises Forbidden, UnknownObject and Unanswered.
         """
         limit = min(number(request, "limit") or _MOST_PODS, _ALL_PODS)
-        record, where = await self._authorized(request, _LIST)
-        async with AsyncExitStack() as stack:
-            with _answered_in_time(where, "pods"):
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    place = await self._place(stack, record.workload, where)
-                    found, remaining = await place.list({"limit": str(limit)}) if place is not None else ([], 0)
+        record = await self._authorized(request, _LIST)
+        clusters = await self._clusters_of(record)
+        lists = (self._list(record.workload, cluster, limit) for cluster in clusters)
+        found, *former = await asyncio.gather(*lists, return_exceptions=True)
+        if isinstance(found, BaseException):
+            raise found
+        pods = {pod["name"]: pod for pod in found.pods}
+        remaining, missing = found.remaining, []
+        for each in former:
+            if isinstance(each, ApiError):  # it does not hide the pods that there are now
+                missing.append(f"pods of a former run are not shown: {each}")
+            elif isinstance(each, BaseException):
+                raise each
+            else:
+                remaining += each.remaining
+                pods |= {pod["name"]: pod for pod in each.pods if pod["name"] not in pods}
+        items = [*pods.values()][:limit]
+        remaining += len(pods) - len(items)
         workload = record.workload
         metadata = {"namespace": workload.namespace, "name": workload.name, "uid": workload.uid}
         more = {"remainingItemCount": remaining} if remaining else {}
-        items = [_pod(pod) for pod in found]
         return reply(
-            {"kind": WORKLOAD_PODS, "apiVersion": API_VERSION, "metadata": {**metadata, **more}, "items": items}
+            {"kind": WORKLOAD_PODS, "apiVersion": API_VERSION, "metadata": {**metadata, **more}, "items": items},
+            warnings=missing,
         )
 
     async def last_lines(self, request: web.Request) -> web.Response:
@@ -160,16 +157,15 @@ class PodsOfWorkloads:
         """
         pod, container = _names(request)
         params = {"tailLines": str(_MOST_LINES), "limitBytes": str(_MOST_BYTES), **container}
-        record, where = await self._authorized(request, _READ)
+        record = await self._authorized(request, _READ)
         content = b""
         async with AsyncExitStack() as stack:
-            with _answered_in_time(where, "pods/log"):
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    pieces = await self._open(stack, record.workload, where, pod, params)
-                    async for piece in pieces:  # that a cluster keeps to the limit is not taken for granted
-                        content += piece
-                        if len(content) >= _MOST_BYTES:
-                            break
+            cluster, pieces = await self._open(stack, record, pod, params)
+            async with self._answered_in_time(cluster, "pods/log"):
+                async for piece in pieces:  # that a cluster keeps to the limit is not taken for granted
+                    content += piece
+                    if len(content) >= _MOST_BYTES:
+                        break
         text = content[:_MOST_BYTES].decode(errors="replace")
         return reply({"pod": pod, "container": container.get("container", ""), "text": text})
 
@@ -182,21 +178,20 @@ class PodsOfWorkloads:
         tail = number(request, "tailLines")
         params |= {name: "true" for name in ("follow", "timestamps") if flag(request, name)}
         params |= {} if tail is None else {"tailLines": str(tail)}
-        record, where = await self._authorized(request, _READ)
-        async with AsyncExitStack() as stack:
-            stack.enter_context(self._counted(request[IDENTITY].name, where))
-            with _answered_in_time(where, "pods/log"):
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    pieces = await self._open(stack, record.workload, where, pod, params)
-            response = web.StreamResponse(headers={"Content-Type": "text/plain", "Cache-Control": "no-cache, private"})
-            await response.prepare(request)
-            try:
+        record = await self._authorized(request, _READ)
+        response = web.StreamResponse(headers={"Content-Type": "text/plain", "Cache-Control": "no-cache, private"})
+        try:
+            async with AsyncExitStack() as stack:
+                _, pieces = await self._open(stack, record, pod, params, user=request[IDENTITY].name)
+                await response.prepare(request)
                 await self._send(request, response, pieces)
-            except (ApiError, ClusterError, TimeoutError, ConnectionError) as error:
-                # The headers have been sent: a response that breaks off is the only sign that it is incomplete.
-                log.info("the log of %s of %s breaks off: %s", pod, record.workload.key, error)
-                if request.transport is not None:
-                    request.transport.abort()
+        except (ApiError, ClusterError, TimeoutError, ConnectionError) as error:
+            if not response.prepared:
+                raise
+            # The headers have been sent: a response that breaks off is the only sign that it is incomplete.
+            log.info("the log of %s of %s breaks off: %s", pod, record.workload.key, error)
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
     async def _send(self, request: web.Request, response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
@@ -251,21 +246,16 @@ class PodsOfWorkloads:
 
     # --- rights
 
-    async def _authorized(self, request: web.Request, wanted: Attributes) -> tuple[WorkloadRecord, str]:
-        """Check the rights to the workload and to its pods; return the workload of the path, and where its pods are."""
+    async def _authorized(self, request: web.Request, wanted: Attributes) -> WorkloadRecord:
+        """Check the rights to the workload of the path and to its pods; return it."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         await self._check(request, wanted)
         record: WorkloadRecord | None = await self._find(namespace, name)
         if record is None:
             raise UnknownObject(f'there is no workload "{namespace}/{name}"')
-        if self._cluster is None:
-            raise Unanswered("there is no cluster whose pods could be shown")
         if (home := record.workload.cluster) != LOCAL:  # its user's rights there are not known here
             raise Unanswered(f"the pods are in the cluster {home}: look at them there")
-        if record.admission is not None:
-            return record, record.admission.cluster or LOCAL
-        uid = record.workload.uid
-        return record, (await self._store.workloads.last_clusters([uid])).get(uid, LOCAL)
+        return record
 
     async def _check(self, request: web.Request, wanted: Attributes) -> None:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
@@ -278,58 +268,100 @@ class PodsOfWorkloads:
 
     # --- where the pods are
 
-    async def _open(
-        self, stack: AsyncExitStack, workload: Workload, where: str, pod: str, params: Mapping[str, str]
-    ) -> AsyncIterator[bytes]:
-        """Open the log of a pod of the workload. Raises UnknownObject if it has none of that name, and as `_place`."""
-        place = await self._place(stack, workload, where)
-        if place is None or not (await place.list({"fieldSelector": f"metadata.name={pod}"}))[0]:
-            raise UnknownObject(f'the workload "{workload.key}" has no pod "{pod}"')
-        idle = _FOLLOWED_SECONDS if "follow" in params else _IDLE_SECONDS
-        opened = place.client.stream(f"{place.path}/{pod}/log", params=params, idle_timeout=idle)
-        return await stack.enter_async_context(opened)
+    async def _clusters_of(self, record: WorkloadRecord) -> list[str]:
+        """Return the clusters in which a workload has pods: where it runs or ran last, and for a group former ones.
 
-    async def _place(self, stack: AsyncExitStack, workload: Workload, where: str) -> _Place | None:
-        """Return the workload's pods in the cluster `where`; None: it has no copy there.
-
-        Raises ClusterError and Unanswered.
+        Where others begin anew, a group leaves the pods that have succeeded.
         """
-        if where == LOCAL:
-            assert self._cluster is not None, workload
-            return _Place(self._cluster, workload, _selectors(workload))
+        workload, now = record.workload, [record.runs_in] if record.admission is not None else []
+        is_group = (workload.group, workload.kind) == (PodGroupKind.group, PodGroupKind.kind)
+        if is_group or not now:
+            known = await self._store.workloads.clusters_of([workload.uid])
+            now += [cluster or LOCAL for cluster in known.get(workload.uid, [LOCAL])]
+        return [*dict.fromkeys(now)][: None if is_group else 1]
+
+    async def _list(self, workload: Workload, cluster: str, limit: int) -> _Found:
+        """Return the pods of a workload in a cluster. Raises Unanswered and BadRequest."""
+        async with self._answered_in_time(cluster, "pods"), self._place(workload, cluster) as place:
+            pods, remaining = await place.list({"limit": str(limit)})
+        return _Found([_pod(pod, cluster) for pod in pods], remaining)
+
+    async def _open(
+        self, stack: AsyncExitStack, record: WorkloadRecord, pod: str, params: Mapping[str, str], *, user: str = ""
+    ) -> tuple[str, AsyncIterator[bytes]]:
+        """Open the log of a pod of the workload; return its cluster, and the pieces.
+
+        `user`: for whom it is counted; empty: it is not. Raises UnknownObject if the workload has no pod of that name,
+        and as `_counted` and `_list`.
+        """
+        workload, (now, *former) = record.workload, await self._clusters_of(record)
+        missing: ApiError = UnknownObject(f'the workload "{workload.key}" has no pod "{pod}"')
+        idle = _FOLLOWED_SECONDS if "follow" in params else _IDLE_SECONDS
+        for cluster in (now, *former):
+            try:
+                async with AsyncExitStack() as own:
+                    if user:
+                        own.enter_context(self._counted(user, cluster))
+                    async with self._answered_in_time(cluster, "pods/log"):
+                        place = await own.enter_async_context(self._place(workload, cluster))
+                        if not (await place.list({"fieldSelector": f"metadata.name={pod}"}))[0]:
+                            continue
+                        opened = place.client.stream(f"{place.path}/{pod}/log", params=params, idle_timeout=idle)
+                        pieces = await own.enter_async_context(opened)
+                    stack.push_async_exit(own.pop_all())
+                    return cluster, pieces
+            except Unanswered as error:
+                if cluster == now:
+                    raise
+                missing = error
+        raise missing
+
+    @asynccontextmanager
+    async def _place(self, workload: Workload, cluster: str) -> AsyncIterator[_Place]:
+        """Context manager: the pods of a workload in a cluster. Raises as `ClustersInReach.connected`."""
+        if cluster == LOCAL:
+            kind = workload.group, workload.kind
+            yield _Place(self._clusters.local, workload, own_pods(kind, workload.name, workload.uid))
+            return
+        async with self._clusters.connected(cluster) as (client, kinds):
+            joined = (await self._store.joined_clusters.load()).get(cluster)
+            signed = _Signed(client, kinds, workload, (joined and joined.key) or "")
+            yield _Place(client, workload, [sent_pods(workload.uid)], signed)
+
+    @asynccontextmanager
+    async def _answered_in_time(self, where: str, resource: str) -> AsyncIterator[None]:
+        """Context manager: say in the API's terms what a cluster has not answered."""
+        cluster, role = ("cluster", "dashboard") if where == LOCAL else (f"cluster {where}", "dispatch-target")
         try:
-            cluster = await self._store.queues.get(JoinedCluster.kind, where)
-        except NotFound:
-            raise Unanswered(f"the cluster {where}, in which the pods were, has left") from None
-        assert isinstance(cluster, JoinedCluster), cluster
-        if self._reach is None or cluster.spec.state == "Disabled":
-            raise Unanswered(f"the pods are in the cluster {where}, which is disabled")
-        joined = (await self._store.joined_clusters.load()).get(where)
-        client, kinds = await stack.enter_async_context(self._reach(cluster))
-        copy = await _copy(client, kinds, workload, (joined and joined.key) or "")
-        if copy is None:
-            return None
-        label = f"{POD_OWNER}={copy}" if _is_kind(workload, "batch", "Job") else f"{WORKLOAD_UID}={workload.uid}"
-        selector = {"labelSelector": label}
-        if _is_kind(workload, *POD):
-            selector = {"fieldSelector": f"metadata.name={workload.name}"}
-        return _Place(client, workload, [selector], _Owners(client, kinds, workload.namespace, copy))
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                yield
+        except NotJoined:
+            raise Unanswered(f"the {cluster}, in which the pods were, has left") from None
+        except ClusterForbidden as error:
+            raise Unanswered(
+                f"Sluice itself lacks the right to read {resource} in the {cluster}; "
+                f"deploy/rbac/{role}.yaml is a role that grants it"
+            ) from error
+        except (TimeoutError, ClusterError) as error:
+            if isinstance(error, StatusError) and error.code in (400, 404):
+                raise BadRequest(clean(str(error.status.get("message") or error))) from error
+            cause = f"no answer within {_ANSWER_SECONDS:g} s" if isinstance(error, TimeoutError) else error
+            log.info("the %s was not read for a user: %s", cluster, cause)
+            joined = (await self._store.joined_clusters.load()).get(where)
+            lost = (
+                f"; {sentences.lost_since(sentences.minute(joined.since))}" if joined and joined.state == "Lost" else ""
+            )
+            raise Unanswered(
+                f"the {cluster} did not answer the request for {resource}{lost}; try again later"
+            ) from error
 
 
-async def _copy(client: ReadableCluster, kinds: Kinds, workload: Workload, key: str) -> str | None:
-    """Return the uid of the copy of a workload that is signed with `key`; None: there is none. Raises ClusterError."""
-    kind = kinds.of(workload)
-    if kind is None:
-        return None
-    for version in kind.versions:
-        path = f"{api_root(kind.group, version)}/namespaces/{workload.namespace}/{kind.plural}/{workload.name}"
-        try:
-            found = await client.get(path)
-        except NotThere:
-            continue
-        origin = origin_of(kind, found, key)
-        return None if origin is None or origin.uid != workload.uid else str(found["metadata"]["uid"])
-    return None
+class _Found(NamedTuple):
+    """The first pods of a workload in a cluster."""
+
+    pods: Sequence[Document]
+    remaining: int
+    """How many there are beside them."""
 
 
 class _Place:
@@ -340,13 +372,13 @@ class _Place:
         client: ReadableCluster,
         workload: Workload,
         selectors: Sequence[Mapping[str, str]],
-        owners: _Owners | None = None,
+        signed: _Signed | None = None,
     ) -> None:
-        """`selectors`: select its pods, to try in order. `owners`: knows which of them are really its own."""
+        """`selectors`: select its pods, to try in order. `signed`: knows which of them are really its own."""
         self.client = client
         self.path = f"/api/v1/namespaces/{workload.namespace}/pods"
         self._selectors = selectors
-        self._owners = owners
+        self._signed = signed
 
     async def list(self, params: Mapping[str, str]) -> tuple[Sequence[Object], int]:
         """Return a page of the pods, and how many there are beside it. Raises ClusterError."""
@@ -358,32 +390,43 @@ class _Place:
                 break
         pods = page.get("items") or ()
         remaining: int = (page.get("metadata") or {}).get("remainingItemCount") or 0
-        return pods if self._owners is None else await self._owners.owned(pods), remaining
+        return pods if self._signed is None else await self._signed.own(pods), remaining
 
 
-class _Owners:
-    """Which objects belong to a copy, by their owners and the owners of these: anybody there may write labels."""
+class _Signed:
+    """Which objects are copies for a workload, or belong to one, by their signatures and owners: labels prove nothing.
 
-    def __init__(self, client: ReadableCluster, kinds: Kinds, namespace: str, copy: str) -> None:
-        """`copy`: uid of the copy."""
+    A copy is the pod itself, its owner, or an owner of that.
+    """
+
+    def __init__(self, client: ReadableCluster, kinds: Kinds, workload: Workload, key: str) -> None:
+        """`key`: with which copies in the cluster are signed."""
         self._client = client
-        self._kinds = {(kind.group, kind.kind): kind.plural for kind in kinds}
-        self._namespace = namespace
-        self._known = {copy: True}
-        """By uid, whether the object is the copy, or belongs to it."""
+        self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
+        self._workload = workload
+        self._key = key
+        self._known: dict[str, bool] = {}
+        """By uid of an owner, whether it is such a copy, or belongs to one."""
 
-    async def owned(self, objects: Sequence[Object]) -> list[Object]:
-        """Return those of the objects that belong to the copy. Raises ClusterError."""
-        await self._look(objects, _MAX_DEPTH)
-        return [obj for obj in objects if self._belongs(obj)]
+    async def own(self, pods: Sequence[Object]) -> list[Object]:
+        """Return those of the pods that are or belong to copies. Raises ClusterError."""
+        kind = self._kinds.get(POD)
+        copies = [pod for pod in pods if kind is not None and self._is_copy(kind, pod)]
+        own = {pod["metadata"]["uid"] for pod in copies}
+        others = [pod for pod in pods if pod["metadata"]["uid"] not in own]
+        await self._look(others, _MAX_DEPTH)
+        return [*copies, *filter(self._belongs, others)]
+
+    def _is_copy(self, kind: Kind, obj: Object) -> bool:
+        origin = origin_of(kind, obj, self._key)
+        return origin is not None and origin.workload == self._workload.uid
 
     def _belongs(self, obj: Object) -> bool:
         owner = controller_of(obj)
-        is_owned = owner is not None and self._known.get(str(owner.get("uid")), False)
-        return is_owned or self._known.get(obj["metadata"]["uid"], False)
+        return owner is not None and self._known.get(str(owner.get("uid")), False)
 
     async def _look(self, objects: Sequence[Object], depth: int) -> None:
-        """Find out of the owners of these objects whether they belong to the copy."""
+        """Find out of the owners of these objects whether they are, or belong to, such copies."""
         owners = {str(owner.get("uid")): owner for obj in objects if (owner := controller_of(obj)) is not None}
         unknown = {uid: owner for uid, owner in owners.items() if uid not in self._known}
         if not unknown or not depth:
@@ -391,21 +434,23 @@ class _Owners:
         self._known |= dict.fromkeys(unknown, False)
         slots = asyncio.Semaphore(_AT_ONCE)
         found = await asyncio.gather(*(self._read(owner, slots) for owner in unknown.values()))
-        read = [obj for obj in found if obj is not None and obj["metadata"]["uid"] in unknown]
-        await self._look(read, depth - 1)
-        self._known |= {obj["metadata"]["uid"]: self._belongs(obj) for obj in read}
+        read = [(kind, obj) for kind, obj in filter(None, found) if obj["metadata"]["uid"] in unknown]
+        others = [obj for kind, obj in read if not self._is_copy(kind, obj)]
+        await self._look(others, depth - 1)
+        belong = dict.fromkeys((obj["metadata"]["uid"] for _, obj in read), True)
+        self._known |= belong | {obj["metadata"]["uid"]: self._belongs(obj) for obj in others}
 
-    async def _read(self, owner: Mapping[str, Any], slots: asyncio.Semaphore) -> Object | None:
-        """Return an owner; None: it is of no kind that Sluice may read."""
+    async def _read(self, owner: Mapping[str, Any], slots: asyncio.Semaphore) -> tuple[Kind, Object] | None:
+        """Return an owner and its kind; None: it is of no kind that Sluice may read."""
         group, _, version = str(owner.get("apiVersion")).rpartition("/")
-        name, plural = str(owner.get("name")), self._kinds.get((group, str(owner.get("kind"))))
-        if not plural or not _NAME.fullmatch(name) or not re.fullmatch(r"v[0-9a-z]{1,20}", version, re.ASCII):
+        named = group, str(owner.get("kind"))
+        name, kind = str(owner.get("name")), None if named == POD else self._kinds.get(named)  # pods own no pods
+        if kind is None or not kind.plural or not _NAME.fullmatch(name) or not _VERSION.fullmatch(version):
             return None
+        path = f"{api_root(group, version)}/namespaces/{self._workload.namespace}/{kind.plural}/{name}"
         async with slots:
             try:
-                return await self._client.get(
-                    f"{api_root(group, version)}/namespaces/{self._namespace}/{plural}/{name}"
-                )
+                return kind, await self._client.get(path)
             except (ClusterForbidden, NotThere):
                 return None
 
@@ -425,46 +470,7 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes:
     return await anext(pieces, b"")
 
 
-@contextmanager
-def _answered_in_time(where: str, resource: str) -> Iterator[None]:
-    """Context manager: say in the API's terms what the cluster `where` has not answered."""
-    cluster, role = ("cluster", "dashboard") if where == LOCAL else (f"cluster {where}", "dispatch-target")
-    try:
-        yield
-    except TimeoutError:
-        log.info("the %s did not answer a request for %s within %g s", cluster, resource, _ANSWER_SECONDS)
-        raise Unanswered(f"the {cluster} did not answer the request for {resource}; try again later") from None
-    except ClusterForbidden as error:
-        raise Unanswered(
-            f"Sluice itself lacks the right to read {resource} in the {cluster}; "
-            f"deploy/rbac/{role}.yaml is a role that grants it"
-        ) from error
-    except ClusterError as error:
-        if isinstance(error, StatusError) and error.code in (400, 404):
-            raise BadRequest(clean(str(error.status.get("message") or error))) from error
-        log.info("the %s was not read for a user: %s", cluster, error)
-        raise Unanswered(f"the {cluster} did not answer the request for {resource}; try again later") from error
-
-
-def _labels(workload: Workload) -> list[tuple[str, str]]:
-    """Return labels (name and value) of which each pod of the workload has one."""
-    if _is_kind(workload, "batch", "Job"):
-        return [(POD_OWNER, workload.uid)]
-    groups = [(name, workload.name) for name in GROUP_NAME]
-    return groups if _is_kind(workload, *POD) else [(WORKLOAD_UID, workload.uid), *groups]
-
-
-def _selectors(workload: Workload) -> list[dict[str, str]]:
-    """Return selectors of the workload's pods, to try in order: which label pods have is known for some kinds only."""
-    own = [{"fieldSelector": f"metadata.name={workload.name}"}] if _is_kind(workload, *POD) else []
-    return [*own, *({"labelSelector": f"{name}={value}"} for name, value in _labels(workload))]
-
-
-def _is_kind(workload: Workload, group: str, kind: str) -> bool:
-    return (workload.group, workload.kind) == (group, kind)
-
-
-def _pod(pod: Object) -> Document:
+def _pod(pod: Object, cluster: str) -> Document:
     status, spec = pod.get("status") or {}, pod.get("spec") or {}
     states = {each["name"]: _container(each) for each in status.get("containerStatuses") or ()}
     none = {"state": "waiting", "reason": "", "message": "", "restarts": 0}
@@ -472,6 +478,7 @@ def _pod(pod: Object) -> Document:
         "name": pod["metadata"]["name"],
         "uid": pod["metadata"].get("uid", ""),
         "phase": status.get("phase", "Unknown"),
+        "cluster": cluster,
         "node": spec.get("nodeName", ""),
         "reason": status.get("reason", ""),
         "message": status.get("message", ""),

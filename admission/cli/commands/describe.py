@@ -14,6 +14,7 @@ from admission.cli.commands.history import workload_history_lines
 from admission.cli.commands.top import cluster_item, queue_rows
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
+from admission.client.errors import Refused, Unreachable
 from admission.model.names import LAST_APPLIED
 from admission.model.quantity import amount, readable_amount
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _MAX_PENDING = 5
 """Pending workloads of a queue that are listed."""
+_MAX_PODS = 20
+"""Pods of a workload that are listed."""
 _ALL = {"namespaceSelector": "all namespaces", "scope": "all workloads"}
 """What fields select that are empty."""
 _SHOWN_ELSEWHERE = ("annotations", "managedFields", "name", "namespace")
@@ -42,7 +45,8 @@ def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connec
     """Show details of queue objects or workloads.
 
     These are the fields, conditions, quota usage, the first pending workloads of a
-    queue, what a cluster has and runs, and why a workload is pending and its history.
+    queue, what a cluster has and runs, why a workload is pending and its history, and its
+    pods in another cluster.
 
     \b
     Examples:
@@ -115,7 +119,8 @@ def _tables(document: Document) -> Iterator[str]:
 async def _related(sluice: Sluice, document: Document) -> list[str]:
     """Return the lines from other resources.
 
-    They are the pending workloads of a queue, what runs in a cluster, the explanation and the history of a workload.
+    They are the pending workloads of a queue, what runs in a cluster, the explanation and the history of a workload,
+    and its pods if they are in another cluster.
     """
     name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
     match document["kind"]:
@@ -141,6 +146,7 @@ async def _related(sluice: Sluice, document: Document) -> list[str]:
             history = await sluice.workloads.history(name, namespace=namespace)
             why = [f"  {line}" for text in explanation.sentences for line in text.splitlines()]
             return [
+                *await _pods_elsewhere(sluice, document),
                 "Explanation:",
                 *why,
                 "History:",
@@ -169,6 +175,21 @@ def _capacity(capacity: Document) -> Iterator[str]:
 
 def _readable(resource: str, quantity: str) -> str:
     return readable_amount(resource, amount(resource, quantity))
+
+
+async def _pods_elsewhere(sluice: Sluice, document: Document) -> list[str]:
+    """Return a table of the first pods of a workload that runs in another cluster, where its user may see none."""
+    if not (cluster := document["status"].get("clusterName")):
+        return []
+    metadata = document["metadata"]
+    title = f"Pods in the cluster {cluster}"
+    try:
+        pods = await sluice.workloads.pods(metadata["name"], namespace=metadata["namespace"])
+    except (Refused, Unreachable) as error:  # the rest is known
+        return [f"{title}: {error}"]
+    rows = [(pod["name"], pod["phase"], pod["node"] or "<none>") for pod in pods if pod["cluster"] == cluster]
+    lines = [*_table(title, ("NAME", "PHASE", "NODE"), rows[:_MAX_PODS])] or [f"{title}: <none>"]
+    return lines + ([f"  and {len(rows) - _MAX_PODS} more"] if len(rows) > _MAX_PODS else [])
 
 
 async def _pending(sluice: Sluice, **queue: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import click
@@ -69,7 +69,7 @@ class PodSource(Protocol):
 class ClusterPods:
     """The pods in a namespace that match a selector, which is given as parameters of a list request."""
 
-    def __init__(self, client: Client, namespace: str, selector: dict[str, str]) -> None:
+    def __init__(self, client: Client, namespace: str, selector: Mapping[str, str]) -> None:
         self._client = client
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._selector = selector
@@ -130,9 +130,10 @@ class PodLogs:
         prefixes = [_prefix(pod) if len(pods) > 1 else "" for pod in pods]
         with _errors_unwrapped():
             printed = [
-                await self._print(pod, follow=False, prefix=prefix) for pod, prefix in zip(pods, prefixes, strict=True)
+                await self._print(pod, follow=False, prefix=prefix, tail=self._options.tail)
+                for pod, prefix in zip(pods, prefixes, strict=True)
             ]
-        if pods and not any(printed):
+        if pods and all(each is False for each in printed):
             raise CommandError("no log could be read")
         return len(pods)
 
@@ -156,8 +157,7 @@ class PodLogs:
                     for pod in pods:
                         if (uid := pod["metadata"]["uid"]) not in followed and self._has_container(pod):
                             followed.add(uid)
-                            prefix = _prefix(pod) if expected > 1 else ""
-                            group.create_task(self._print(pod, follow=True, prefix=prefix))
+                            group.create_task(self._follow(pod, _prefix(pod) if expected > 1 else ""))
                     if is_over:
                         return
                     await asyncio.sleep(_POLL_INTERVAL)
@@ -178,10 +178,20 @@ class PodLogs:
         pods = await self._source.pods()
         return [pod for pod in pods if pod.get("status", {}).get("phase") in _STARTED_PHASES]
 
-    async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str) -> bool:
-        """Print the log of one pod. Return False, after a note, if it cannot be read: other pods go on."""
+    async def _follow(self, pod: dict[str, Any], prefix: str) -> None:
+        """Print the log of one pod until it ends; when the connection is lost, go on with what is written then."""
+        tail: int | None = self._options.tail
+        while await self._print(pod, follow=True, prefix=prefix, tail=tail) is None:
+            tail = 0
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str, tail: int | None) -> bool | None:
+        """Print the log of one pod. Return False, after a note, if it cannot be read: other pods go on.
+
+        None, after a note: it breaks off.
+        """
         name = pod["metadata"]["name"]
-        params = self._options.params(pod, follow=follow)
+        params = replace(self._options, tail=tail).params(pod, follow=follow)
         try:
             with _Printer(prefix) as printer:
                 async with self._source.log(name, params) as pieces:
@@ -197,6 +207,7 @@ class PodLogs:
             return False
         except (NoSluice, Unreachable) as error:
             print_line(f"note: the log of {name} is incomplete: {error}", err=True)
+            return None
         return True
 
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from admission.api.kinds.descriptor import ClusterCheck, ReceiverFault
     from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
+    from admission.api.resources.clusters_in_reach import Reach
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.what_if import WhatIf
-    from admission.api.resources.workload_pods import Reach
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
     from admission.cluster.client import Client, Object

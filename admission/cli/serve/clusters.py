@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 
-from admission.api.resources.workload_pods import Reached
+from admission.api.resources.clusters_in_reach import Reached
 from admission.cli.serve.adoption import survey
 from admission.cli.serve.webhook_service import excluded_namespaces, gate_scope
 from admission.cluster.claim import cluster_identities

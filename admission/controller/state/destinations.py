@@ -192,4 +192,4 @@ class Destinations:
 
 @lru_cache(maxsize=1000)
 def _from(at: float) -> str:
-    return sentences.tried_from(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    return sentences.tried_from(sentences.minute(at))

@@ -317,7 +317,7 @@ class Dispatching:
 
     def _is_wanted(self, target: DispatchTarget, copy: Copy) -> bool:
         origin, seen = copy.origin, copy.seen
-        tracked = self._state.registry.get(origin.group or origin.uid)
+        tracked = self._state.registry.get(origin.workload)
         if origin.group and not self._exists(copy.kind, seen.key, origin.uid):
             return False
         if tracked is not None:
@@ -527,7 +527,7 @@ class Dispatching:
 
     def _is_due_there(self, origin: Origin, target: DispatchTarget) -> bool:
         """Whether an object is still to run in a cluster, whose Writer may have had to wait for it."""
-        tracked = self._state.registry.get(origin.group or origin.uid)
+        tracked = self._state.registry.get(origin.workload)
         if self.has_ended or tracked is None or target.given_up:
             return False
         if origin.group and not self._groups.is_alive(origin.uid):

@@ -22,7 +22,7 @@ from admission.controller.workloads.group_plan import (
     surplus_pods,
 )
 from admission.controller.workloads.scaling import reserved_scale_up
-from admission.kinds.base import START_WITH_OWNER
+from admission.kinds.base import START_WITH_OWNER, WORKLOAD_UID
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import annotated, pointer
 from admission.model import child_sentences, sentences
@@ -249,7 +249,8 @@ def started_pod(
     )
     body, _ = kind.start_patch(pod, replace(record.admission, pod_sets=own), flavors, tracked.updates)
     noted = annotated(pod, {ROLE: member.role, STARTED_WITH: tracked.uid})
-    return Write(pod_reference(tracked, member), [*body, *noted])
+    named = {"op": "add", "path": pointer("metadata", "labels", WORKLOAD_UID), "value": tracked.uid}
+    return Write(pod_reference(tracked, member), [*body, *noted, named])
 
 
 def excess_pod(tracked: Tracked, member: Member) -> Write:

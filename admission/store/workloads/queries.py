@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -283,15 +284,19 @@ class WorkloadQueries:
 
         return await self._database.read_sync(query)
 
-    async def last_clusters(self, uids: Iterable[str]) -> dict[str, str]:
-        """Return by uid the clusters to which workloads were dispatched by their last admission."""
+    async def clusters_of(self, uids: Iterable[str]) -> dict[str, Sequence[str]]:
+        """Return by uid the clusters that workloads were admitted to, the last one first; empty: that of the object."""
         columns, wanted = admissions.c, [*uids]
 
-        def query(connection: Connection) -> dict[str, str]:
+        def query(connection: Connection) -> dict[str, Sequence[str]]:
             named = in_list(connection.dialect.name, columns.workload_uid, wanted)
-            last = select(func.max(columns.id)).where(named).group_by(columns.workload_uid)
-            found = select(columns.workload_uid, columns.cluster).where(columns.id.in_(last))
-            return {row.workload_uid: row.cluster for row in connection.execute(found) if row.cluster}
+            last = func.max(columns.id)
+            of_each = select(columns.workload_uid, columns.cluster).where(named)
+            ordered = of_each.group_by(columns.workload_uid, columns.cluster).order_by(last.desc())
+            found = defaultdict(list)
+            for uid, cluster in connection.execute(ordered):
+                found[uid].append(cluster or "")
+            return {**found}
 
         return await self._database.read_sync(query)
 
