@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_NODES: Final = 20_000
 """Nodes of one cluster that are counted: four times as many as Kubernetes is made for."""
+MAX_PAGES: Final = 1_000
+"""Pages of a list that are read: a server may return fewer nodes in each than asked for, but not none for ever."""
 MAX_RESOURCES: Final = 32
 """Resources of one cluster that are counted; each is a series in the metrics."""
 _AT_ONCE: Final = 200
@@ -26,7 +28,12 @@ _AT_ONCE: Final = 200
 async def listed_capacity(pages: AsyncIterable[Mapping[str, Any]]) -> Capacity:
     """Return the sums over pages of a list of nodes, of which no more are read than are counted."""
     sums = _Sums()
+    read = 0
     async for page in pages:
+        if read == MAX_PAGES:
+            sums.has_more_nodes = True
+            break
+        read += 1
         items = page.get("items")
         for number, node in enumerate(items if isinstance(items, list) else (), start=1):
             if not sums.add_object(node if isinstance(node, dict) else {}):
@@ -54,7 +61,9 @@ class _Sums:
         self._nodes = self._ready = self._schedulable = self._unread = 0
         self._allocatable: dict[str, int] = {}
         self._usable: dict[str, int] = {}
-        self._has_more_nodes = self._has_more_resources = False
+        self._has_more_resources = False
+        self.has_more_nodes = False
+        """Whether there are nodes that were not added."""
 
     def add_object(self, manifest: Mapping[str, Any]) -> bool:
         """Add a node as the API server has it; quantities that are not understood are counted, and left out."""
@@ -76,7 +85,7 @@ class _Sums:
     def add(self, allocatable: Mapping[str, int], *, is_ready: bool, is_cordoned: bool) -> bool:
         """Add a node."""
         if self._nodes == MAX_NODES:
-            self._has_more_nodes = True
+            self.has_more_nodes = True
             return False
         self._nodes += 1
         self._ready += is_ready
@@ -101,7 +110,7 @@ class _Sums:
     def capacity(self) -> Capacity:
         """Return the sums."""
         left_out = [
-            f"only the first {MAX_NODES} nodes are counted" if self._has_more_nodes else "",
+            f"only the first {self._nodes} nodes are counted" if self.has_more_nodes else "",
             f"only {MAX_RESOURCES} resources are counted" if self._has_more_resources else "",
             f"{self._unread} quantities of nodes are not valid, and are not counted" if self._unread else "",
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.kinds.capacity import MAX_NODES, MAX_RESOURCES, listed_capacity, watched_capacity
+from admission.kinds.capacity import MAX_NODES, MAX_PAGES, MAX_RESOURCES, listed_capacity, watched_capacity
 from admission.kinds.placement import node_state
 from admission.model.quantity import UNLIMITED
 
@@ -82,6 +82,9 @@ async def test_neither_more_nodes_are_read_nor_more_resources_counted_than_there
     assert (found.nodes, found.allocatable["cpu"]) == (MAX_NODES, MAX_NODES * 1000)
     assert read == MAX_NODES / 1000 + 1
     assert found.message == f"only the first {MAX_NODES} nodes are counted"
+
+    few = await listed_capacity(pages({"items": [node(cpu="1")]}, *[{"items": []}] * MAX_PAGES, {"items": [node()]}))
+    assert (few.nodes, few.message) == (1, "only the first 1 nodes are counted")
 
     found = await seen(node(**{f"example.com/r{number}": "1" for number in range(1000)}), node(**{"bad name\x00": "1"}))
     assert len(found.allocatable) == MAX_RESOURCES
