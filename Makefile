@@ -13,7 +13,7 @@ WORKERS ?= 4
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, SCENE=clusters, KEEP=1 to look around)'
-	@echo 'make test     run the tests (COSTLY=1: also the costly ones, as CI does; ALL=1: all)   make lint   ruff, mypy, import-linter'
+	@echo 'make test     run the tests, as CI does (ALL=1: also those that it leaves out)   make lint   ruff, mypy, import-linter'
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000", or "--kinds 100")'
 	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
@@ -40,15 +40,15 @@ demo: $(INSTALLED)
 	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(SCENE),--scene '$(SCENE)') $(if $(KEEP),--keep)
 
 # Bytecode is kept, also where the environment says otherwise: each worker and each process of Sluice would compile all
-# modules again, for longer than most tests take. COSTLY=1 also runs the tests marked `costly`, most of which start
-# other programs, and ALL=1 those marked `long`, too, most of them scenes of the whole product; the longest have a target
-# of their own, as well (fuzz, ways, chaos, release-scene).
+# modules again, for longer than most tests take. ALL=1 also runs the tests marked `long`, most of them scenes of the
+# whole product, and all that are `costly`; the longest have a target of their own, as well (fuzz, ways, chaos,
+# release-scene).
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh
 	@$(BIN)/python -m compileall -q -j 0 admission webhooks alembic
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 \
-		$(if $(ALL),,-m 'not long$(if $(COSTLY),, and not costly)') $(ARGS)
+		$(if $(ALL),,-m 'not long') $(ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .
