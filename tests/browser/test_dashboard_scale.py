@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from admission.store.records import Changes, State, Transition, WorkloadRecord
 
-pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
 QUEUES, PENDING = 500, 20_000
 LONGEST = "team-000"

@@ -14,7 +14,7 @@ from release_scene import play
 from admission.store.database.tables import SCHEMA_VERSION
 
 
-@pytest.mark.long
+@pytest.mark.costly
 @pytest.mark.postgres
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not may_unshare(), reason="needs the right to make mount namespaces, which root has")

@@ -37,7 +37,7 @@ def test_default_nodes_of_the_sandbox_have_room_for_the_quota_of_the_readme():
         assert parse_quantity(resource["nominalQuota"]) <= nodes * parse_quantity(capacity[name]), name
 
 
-@pytest.mark.long
+@pytest.mark.costly
 @pytest.mark.parametrize("has_cluster", [False, True], ids=["without a cluster", "with a cluster"])
 async def test_use_it_commands_of_the_readme_start_a_job_and_show_its_log(tmp_path, has_cluster, warm_sluice):
     section = README.read_text().split("## Use it")[1].split("## Install it")[0]

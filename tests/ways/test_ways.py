@@ -28,7 +28,7 @@ def test_tables_of_the_page_equal_the_rendered_results():
     assert rendered_with_policies(recorded(policies=True)) in PAGE.read_text()
 
 
-@pytest.mark.long
+@pytest.mark.costly
 @pytest.mark.parametrize("setup", [Setup(), Setup(policies=True), Setup(queue_by="managed")], ids=lambda one: one.name)
 async def test_no_way_bypasses_the_queue(database_url: str, tmp_path: Path, setup: Setup):
     expected = {} if setup.queue_by else recorded(policies=setup.policies)
