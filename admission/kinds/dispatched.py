@@ -79,18 +79,15 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
         if name not in (_LAST_APPLIED, SUBMITTED_BY, RUNS_IN, COPY)
     }
     namespace, name = metadata["namespace"], metadata["name"]
-    watched = {kind.watched_label: "true"} if kind.watched_label else {}
-    if not kind.pods_label:  # it is a pod itself
-        labels[WORKLOAD_UID] = origin.workload
-    annotations[ADMISSION] = _signed(key, (kind.group, kind.kind), namespace, name, origin)
+    own_labels, own_annotations = _marks(kind, key, namespace, name, origin)
     copy: Object = {
         "apiVersion": api_version,
         "kind": kind.kind,
         "metadata": {
             "namespace": namespace,
             "name": name,
-            "labels": {**labels, **watched, ORIGIN: origin.uid, **({GROUP: origin.group} if origin.group else {})},
-            "annotations": annotations,
+            "labels": {**labels, **own_labels},
+            "annotations": {**annotations, **own_annotations},
         },
         "spec": _without(kind.copied_spec(started["spec"]), kind.manager[0][1:]),
     }
@@ -99,6 +96,16 @@ def copy_of(kind: Kind, obj: Object, start: Sequence[Object], origin: Origin, *,
         if isinstance(holder, dict):
             holder.pop(_TTL, None)
     return copy
+
+
+def _marks(kind: Kind, key: str, namespace: str, name: str, origin: Origin) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels and annotations by which a copy is watched, and known as one."""
+    labels = {ORIGIN: origin.uid, **({GROUP: origin.group} if origin.group else {})}
+    watched = {kind.watched_label: "true"} if kind.watched_label else {}
+    if not kind.pods_label:  # it is a pod itself
+        labels[WORKLOAD_UID] = origin.workload
+    signature = _signed(key, (kind.group, kind.kind), namespace, name, origin)
+    return {**watched, **labels}, {ADMISSION: signature}
 
 
 def _patched(obj: Object, patch: Sequence[Object]) -> Object:
@@ -185,17 +192,18 @@ def noted_copy(obj: Object) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(COPY) or "")
 
 
+def is_noted(note: str, kind: Kind, key: str, name: str, origin: Origin, uid: str) -> bool:
+    """Whether Sluice has noted the object of this uid as the copy. The other arguments are those of `copy_note`."""
+    return hmac.compare_digest(note.encode(), copy_note(kind, key, name, origin, uid).encode())
+
+
 def took_its_place(note: str, kind: Kind, key: str, name: str, origin: Origin, uid: str) -> bool:
     """Whether Sluice has noted another copy than the object of this uid, which has the signature of that.
 
     The other arguments are those of `copy_note`.
     """
     noted = note.partition(".")[0]
-    return (
-        bool(noted)
-        and noted != uid
-        and hmac.compare_digest(note.encode(), copy_note(kind, key, name, origin, noted).encode())
-    )
+    return bool(noted) and noted != uid and is_noted(note, kind, key, name, origin, noted)
 
 
 def origin_of(kind: Kind, obj: Object, key: str) -> Origin | None:
@@ -291,9 +299,11 @@ def _counts(own: Observed, copy: Observed) -> tuple[PodCount, ...]:
     return tuple(count._replace(scale_up=more(count) if more(count) > count.wanted else 0) for count in copy.counts)
 
 
-def watch_patch(kind: Kind, copy: Object) -> list[Object]:
-    """Return the JSON patch that gives a copy the label by which its kind is watched."""
-    return [_same(copy), *additions(copy["metadata"], {"labels": {kind.watched_label: "true"}}, "/metadata")]
+def marks_patch(kind: Kind, copy: Object, origin: Origin, key: str) -> list[Object]:
+    """Return the JSON patch that gives a copy what shows that it is one, and the label by which its kind is watched."""
+    metadata = copy["metadata"]
+    labels, annotations = _marks(kind, key, metadata["namespace"], metadata["name"], origin)
+    return [_same(copy), *additions(metadata, {"labels": labels, "annotations": annotations}, "/metadata")]
 
 
 def begin_patch(kind: Kind, obj: Object, cluster: str, note: str, group: str) -> list[Object]:

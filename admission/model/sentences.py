@@ -258,6 +258,14 @@ def lacks(cluster: str, namespace: str, needs: Sequence[str]) -> str:
     return f"The cluster {cluster} lacks what its pods need: {listed(needs)}. Create it {where}."
 
 
+PODS_ADDED_AT_CREATION: Final = "its admission control gives the copy more pods than Sluice asks for"
+
+
+def marks_taken(label: str, annotation: str) -> str:
+    """Labels or annotations by which Sluice knows a copy were gone after its creation."""
+    return f"its admission control takes the label {label} or the annotation {annotation} from the copy"
+
+
 def namespace_of_sluice(cluster: str) -> str:
     """A workload would run in the namespace of a cluster in which Sluice has its ServiceAccount."""
     return f"Sluice itself has its account in this namespace of the cluster {cluster}: nothing else runs there."
@@ -846,8 +854,13 @@ def no_pods(kind: str, said: str) -> str:
     return f"{text}. Its status says: {said}" if said else f"{text}."
 
 
-def no_pods_of_copy(kind: str, warning: str) -> str:
-    """The copy of an object has no pods some time after its start. `warning`: what Kubernetes says of it, or empty."""
+def no_pods_of_copy(kind: str, warning: str, *, suspended: bool) -> str:
+    """The copy of an object has no pods some time after its start. `warning`: what Kubernetes says of it, or empty.
+
+    `suspended`: whether others have suspended it.
+    """
+    if suspended:
+        return f"Its copy, a {kind}, was suspended by others in the cluster in which it is."
     return f"The controller of its copy, a {kind}, has created no pods. {warning}".rstrip()
 
 

@@ -296,6 +296,58 @@ async def test_copy_that_others_give_more_pods_is_ended_and_made_again(hub, clus
     assert hub.user.get("jobs", "team-a", "one")["spec"]["parallelism"] == 1
 
 
+@pytest.mark.parametrize("is_down", [False, True], ids=["seen", "while no Sluice looks"])
+async def test_copy_from_which_others_take_its_marks_gets_them_back(hub, clusters, is_down):
+    jobs = ((clusters.b, job("one", cpu="2")), (clusters.c, dispatched("two", cpu="2")))
+    marked = []
+    for at, manifest in jobs:
+        await hub.submit(manifest)
+        marked.append(await at.job(manifest["metadata"]["name"], runs))
+    for name in ("one", "two"):
+        await hub.job(name, lambda obj: "sluice.dev/copy" in obj["metadata"].get("annotations", ()))
+    if is_down:
+        await hub.end()
+    await clusters.b.user.patch("jobs", "team-a", "one", {"metadata": {"labels": {"sluice.dev/origin": None}}})
+    signature = {"annotations": {"sluice.dev/origin-admission": "1.forged"}}
+    await clusters.c.user.patch("jobs", "team-a", "two", {"metadata": signature})
+    if is_down:
+        await hub.start(join=clusters.join)
+    for (at, manifest), before in zip(jobs, marked, strict=True):
+        name = manifest["metadata"]["name"]
+        labels, annotations = before["metadata"]["labels"], before["metadata"]["annotations"]
+        keys = (labels["sluice.dev/origin"], annotations["sluice.dev/origin-admission"])
+
+        def is_as_before(obj, keys=keys):
+            now = obj["metadata"]
+            return keys == (now["labels"].get("sluice.dev/origin"), now["annotations"]["sluice.dev/origin-admission"])
+
+        assert (await at.job(name, is_as_before))["metadata"]["uid"] == before["metadata"]["uid"]
+        assert [reason for reason, _ in await hub.history(name)] == ["Queued", "Admitted"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ('{op: "remove", path: "/metadata/labels/" + jsonpatch.escapeKey("sluice.dev/origin")}', "takes the label"),
+        ('{op: "add", path: "/spec/parallelism", value: 9}', "gives the copy more pods"),
+    ],
+)
+async def test_cluster_that_alters_a_copy_at_its_creation_is_passed_over(hub, clusters, change, why):
+    admin, of = clusters.b.user, {"metadata": {"name": "alter"}}
+    jobs = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"]}
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": f"[JSONPatch{change}]"}}
+    policy = {"matchConstraints": {"resourceRules": [jobs]}, "reinvocationPolicy": "Never", "mutations": [mutation]}
+    await admin.create("mutatingadmissionpolicies", "", {**of, "spec": policy})
+    await admin.create("mutatingadmissionpolicybindings", "", {**of, "spec": {"policyName": "alter"}})
+    manifest = dispatched("one", cpu="1")
+    manifest["spec"]["completions"] = 9
+    await hub.submit(manifest)
+    await clusters.c.job("one", runs)
+    (refusal,) = [text for reason, text in await hub.history("one") if reason == "ClusterRefused"]
+    assert why in refusal
+    await none_left(hub, clusters.b)
+
+
 async def test_pods_of_a_copy_that_cannot_run_are_reported_in_the_hub(hub, clusters):
     manifest = dispatched("one", cpu="2")
     manifest["spec"]["template"]["metadata"]["annotations"] |= {"sandbox.sluice.dev/start": "unscheduled"}

@@ -70,6 +70,8 @@ class Copy(NamedTuple):
     """The object, serialised by `packed`."""
     seen: Observed
     """Its state."""
+    is_marked: bool
+    """Whether it says itself that it is a copy: others can take that away from it."""
 
     @property
     def object(self) -> Object:
@@ -106,6 +108,10 @@ class Copies:
         """Return the copy of an object; None: none was seen."""
         return self._found.get(uid)
 
+    def of(self, uid: str) -> Copy | None:
+        """Return the copy that has this uid itself."""
+        return self._found.get(self._origins.get(uid, ""))
+
     def of_group(self, uid: str) -> list[Copy]:
         """Return the copies of the pods of a group."""
         return [self._found[each] for each in self._of_groups.get(uid, ())]
@@ -137,13 +143,14 @@ class Copies:
             else:
                 self.remove(change.uid)
 
-    def put(self, kind: Kind, obj: Object) -> bool:
-        """Process a version of an object; return whether it is a copy."""
+    def put(self, kind: Kind, obj: Object, made_for: Origin | None = None) -> bool:
+        """Process a version of an object; return whether it is a copy. `made_for`: it is one, whatever it says."""
         metadata = obj["metadata"]
         uid, version = metadata["uid"], metadata["resourceVersion"]
         known = self._found.get(self._origins.get(uid, ""))
         # Whoever takes the label away from a copy does not take it away from its object.
-        origin = origin_of(kind, obj, self.key) or (None if known is None else known.origin)
+        marked = origin_of(kind, obj, self.key)
+        origin = marked or made_for or (None if known is None else known.origin)
         if origin is None or uid in self._gone:
             return False
         if known is not None and known.version != version and is_older(version, known.version):
@@ -162,7 +169,7 @@ class Copies:
             seen = replace(seen, finished=None)  # it may have ended because it is deleted
         self._origins[uid] = origin.uid
         self.doubtful.discard(origin.uid)
-        self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), seen)
+        self._found[origin.uid] = Copy(kind, origin, uid, version, packed(obj), seen, marked is not None)
         if origin.group:
             self._of_groups[origin.group].add(origin.uid)
         self._tell(origin)

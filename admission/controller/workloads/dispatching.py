@@ -31,10 +31,12 @@ from admission.controller.workloads.group_plan import member_of
 from admission.controller.workloads.needed import Lacking
 from admission.controller.workloads.observed import DELETED, OUT_OF_SYNC
 from admission.controller.workloads.plan import Write
-from admission.controller.workloads.scaling import reserved_scale_up
+from admission.controller.workloads.scaling import exceeds, reserved_scale_up
 from admission.engine.vocabulary import CLUSTER_LOST, CLUSTER_REFUSED, COPY_DELETED
 from admission.kinds.base import POD_OWNER, RENDERED, is_watched
 from admission.kinds.dispatched import (
+    ADMISSION,
+    ORIGIN,
     Origin,
     attempt_of,
     begin_patch,
@@ -42,13 +44,14 @@ from admission.kinds.dispatched import (
     copy_of,
     end_patch,
     is_dispatched,
+    is_noted,
     is_stray,
+    marks_patch,
     noted_copy,
     observed,
     own_state,
     status_patch,
     took_its_place,
-    watch_patch,
     without_status,
 )
 from admission.kinds.needs import copied_along, needs_of
@@ -113,6 +116,15 @@ class Original(NamedTuple):
         admitted_at = self.tracked.record.admitted_at
         assert admitted_at is not None, self.tracked
         return Origin(self.uid, attempt_of(admitted_at), self.group)
+
+
+class Creating(NamedTuple):
+    """A copy whose creation is under way."""
+
+    kind: Kind
+    origin: Origin
+    member: Member | None
+    """Its object, if that is a pod of a group."""
 
 
 class DispatchTarget(Protocol):
@@ -185,8 +197,8 @@ class Dispatching:
         self._groups: PodGroups
         self._under_way: set[str] = set()
         """Uids of objects about whose copy a request is under way."""
-        self._created: dict[str, tuple[str, Member]] = {}
-        """By uid of a pod whose copy is being created: the uid of its group, and the pod."""
+        self._created: dict[str, Creating] = {}
+        """By uid of an object, the copy that is being created for it."""
         self._unsure: set[str] = set()
         """Uids of objects whose copy may exist although no watch shows it: it has to be read."""
         self._reported: dict[str, tuple[str, str]] = {}
@@ -205,6 +217,8 @@ class Dispatching:
         """Uids of copies that are being read, because they have left their watch."""
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
+        self._marking: set[str] = set()
+        """Uids of copies that have just been given back what shows that they are copies."""
 
     def begin(self, reconciler: Reconciler, groups: PodGroups) -> None:
         """Use this reconciler and these groups; called once, before anything else."""
@@ -223,8 +237,9 @@ class Dispatching:
         self._noted[seen.uid] = noted_copy(obj)
         copy, certain = (None, True) if tracked is None else self._copy(tracked, kind, tracked.uid)
         there = None if copy is None else copy.seen
-        if tracked is not None and tracked.seen is None and tracked.record.admission is not None and kind.watched_label:
-            self._unsure.add(tracked.uid)  # while no watch ran, its copy may have lost the label
+        is_new = tracked is not None and tracked.seen is None and tracked.record.admission is not None
+        if is_new and (kind.watched_label or self._noted[seen.uid]):
+            self._unsure.add(seen.uid)  # while no watch ran, its copy may have lost what shows that it is one
         if copy is not None and kind.rendered_by is not None:  # the child there has the pods of the one here
             there = kind.observe({**copy.object, RENDERED: obj.get(RENDERED)})
         return observed(kind, obj, seen, there, certain=certain)
@@ -239,7 +254,7 @@ class Dispatching:
             return each
         self._noted[each.uid] = each.noted
         if tracked.seen is None and each.is_alive:
-            self._unsure.add(each.uid)  # while no watch ran, its copy may have lost the label
+            self._unsure.add(each.uid)  # as in `observe`
         copy, certain = self._copy(tracked, self._groups.pod_kind, each.uid)
         if copy is None:
             runs = each.is_alive and (each.is_shown or not certain)
@@ -266,9 +281,12 @@ class Dispatching:
             if copy.seen.finished is None and copy.origin.uid not in present
         }
         found |= {
-            uid: pod
-            for uid, (group, pod) in self._created.items()
-            if group == tracked.uid and uid not in found and uid not in present
+            uid: creating.member
+            for uid, creating in self._created.items()
+            if creating.member is not None
+            and creating.origin.group == tracked.uid
+            and uid not in found
+            and uid not in present
         }
         return [
             replace(pod, uid=uid, gated=False, deleting=True, phase="Running", ready=False)
@@ -519,8 +537,7 @@ class Dispatching:
             return
         path = target.kinds.path(there, namespace, name).rpartition("/")[0]
         self._under_way.add(one.uid)
-        if one.member is not None:
-            self._created[one.uid] = one.group, one.member
+        self._created[one.uid] = Creating(kind, origin, one.member)
         target.copies.expect(origin)
         creation = Creation(path, copy, partial(self._is_due_there, origin, target))
         target.writer.submit(creation, partial(self._answer, one.uid, target.name, "create", ""), group=one.group)
@@ -617,11 +634,11 @@ class Dispatching:
         if uid not in self._under_way:
             return  # it was asked for before the state was loaded from the database
         self._under_way.discard(uid)
-        was_created = self._created.pop(uid, None) is not None
+        created = self._created.pop(uid, None)
         target, one = self._targets().get(message.cluster), self._original(uid)
         if target is None or one is None:
-            if was_created and target is not None and not isinstance(result, ClusterError):
-                self._put(target, self._groups.pod_kind, result)  # its pod was deleted meanwhile
+            if created is not None and target is not None and not isinstance(result, ClusterError):
+                self._put(target, created.kind, result, created.origin)  # its object was deleted meanwhile
             self._inbox.put(Recheck(uid))
             return
         tracked = one.tracked
@@ -652,13 +669,32 @@ class Dispatching:
             return
         elif message.verb in ("create", "get", "complete", "scale") and kind is not None:
             self._unsure.discard(uid)
-            is_copy = self._put(target, kind, result)
-            if message.verb == "get" and not is_copy:
+            is_noted_copy = message.verb == "get" and self._is_noted(one, target, result)
+            made_for = one.origin if is_noted_copy else None if created is None else created.origin
+            is_copy = self._put(target, kind, result, made_for)
+            if created is not None and (copy := target.copies.get(uid)) is not None and _is_of(copy, tracked):
+                self._check_created(one, target, copy)
+            if message.verb == "get" and not is_copy and own_state(one.kind, one.object).suspended:
                 self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
-            elif message.verb == "get" and target.copies.get(uid) is None:
+            elif message.verb == "get" and is_copy and target.copies.get(uid) is None:
                 self._sender.pause(uid, _NAME_TAKEN)  # by the copy of a former object, which is about to be deleted
                 return
         self._inbox.put(Recheck(uid))
+
+    def _is_noted(self, one: Original, target: DispatchTarget, found: Object) -> bool:
+        """Whether an object that was read is the copy that its object says it has, whatever it says itself."""
+        note, metadata = self._noted.get(one.uid, ""), found["metadata"]
+        if not note or one.tracked.record.admitted_at is None:
+            return False
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        return is_noted(note, one.kind, target.copies.key, name, one.origin, metadata["uid"])
+
+    def _check_created(self, one: Original, target: DispatchTarget, copy: Copy) -> None:
+        """Evict a workload whose copy was altered when it was created, as it would be again."""
+        if not copy.is_marked:
+            self._refused(one.tracked, target.name, sentences.marks_taken(ORIGIN, ADMISSION))
+        elif not one.group and exceeds(one.tracked, copy.seen):
+            self._refused(one.tracked, target.name, sentences.PODS_ADDED_AT_CREATION)
 
     def _original(self, uid: str) -> Original | None:
         """Return what has, or is to get, a copy; None: it is not known."""
@@ -694,6 +730,8 @@ class Dispatching:
                 self._look_again(target, copy)
             elif copy is not None and not self._is_wanted(target, copy):
                 self._purge(target, copy)
+            elif copy is not None and not copy.is_marked:
+                self._mark(target, copy)
         tracked = self._state.registry.get(uid)
         if tracked is None:
             if self._groups.has(uid):
@@ -742,14 +780,29 @@ class Dispatching:
 
         self._sender.run(look())
 
-    def _put(self, target: DispatchTarget, kind: Kind, obj: Object) -> bool:
-        """Process a version of an object that was read; return whether it is a copy."""
-        if not target.copies.put(kind, obj):
+    def _put(self, target: DispatchTarget, kind: Kind, obj: Object, made_for: Origin | None = None) -> bool:
+        """Process a version of an object that was read; return whether it is a copy. `made_for`: see `Copies.put`."""
+        if not target.copies.put(kind, obj, made_for):
             return False
-        if not is_watched(kind, obj):
-            path = target.kinds.path(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-            target.writer.submit(Patch(path, watch_patch(kind, obj)), lambda _: None)
+        copy = target.copies.of(obj["metadata"]["uid"])
+        if copy is not None and not is_watched(kind, obj):
+            self._mark(target, copy)
         return True
+
+    def _mark(self, target: DispatchTarget, copy: Copy) -> None:
+        """Give a copy back what others have taken from it, by which it is watched and known as a copy."""
+        if copy.uid in self._marking:
+            return
+        log.info("%s in %s has lost its labels of a copy: they are restored", copy.seen.key, target.name)
+        self._marking.add(copy.uid)
+        patch = marks_patch(copy.kind, copy.object, copy.origin, target.copies.key)
+        target.writer.submit(Patch(_path(target, copy), patch), lambda _: None)
+
+        def again() -> None:
+            self._marking.discard(copy.uid)
+            self._inbox.put(Recheck(copy.origin.uid))
+
+        asyncio.get_running_loop().call_later(_PAUSE, again)
 
     def _purge(self, target: DispatchTarget, copy: Copy) -> None:
         """Delete a copy that nobody needs."""
@@ -776,12 +829,14 @@ class Dispatching:
             if admission is not None and admission.cluster == former.name:
                 self._under_way.discard(tracked.uid)
                 self._reported.pop(tracked.uid, None)
-                if tracked.seen is not None and tracked.seen.kind.watched_label:
+                has_note = bool(self._noted.get(tracked.uid))
+                if tracked.seen is not None and (has_note or tracked.seen.kind.watched_label):
                     self._unsure.add(tracked.uid)
                 self._inbox.put(Recheck(tracked.uid))
         for copy in former.copies:
             self._purged.discard(copy.uid)
             self._looked_for.discard(copy.uid)
+            self._marking.discard(copy.uid)
 
     def target_changed(self, target: DispatchTarget, lost_timeout: float) -> None:
         """Look again at all that runs in a cluster, because it was lost, has come back, or is given up.

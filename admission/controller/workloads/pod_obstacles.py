@@ -169,7 +169,9 @@ class PodObstacles:
                 if copy is None:
                     text = sentences.no_pods(kind, _said(obj.get("status") or {}))
                 else:
-                    text = sentences.no_pods_of_copy(kind, await warnings.last({copy.uid}))
+                    text = sentences.no_pods_of_copy(
+                        kind, await warnings.last({copy.uid}), suspended=copy.seen.suspended
+                    )
             self._tell(tracked, text)
 
     def _watched_pods(self, tracked: Tracked) -> list[dict[str, Any]]:
