@@ -15,13 +15,19 @@ from admission.cluster.errors import NotPermitted
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
 
 IN_FLIGHT = 48
 """Concurrent requests: well below the client's connection limit, and our share of the API server's concurrency."""
+
+AT_FIRST = 4
+"""Concurrent requests of a burst at first: to open a connection costs several times as much as a request on it."""
+
+WIDENING = 0.02
+"""Seconds in which requests wait for others to be answered, until twice as many may be under way."""
 
 IN_GROUP = 16
 """Requests of one group that are under way or come before later ones, so that a large group does not delay others."""
@@ -86,6 +92,7 @@ class Writer:
         on_patched: Callable[[Object], None] = lambda _: None,
         in_flight: int = IN_FLIGHT,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Parameters: `permitted`: called before each attempt; if it returns False, the outcome is NotPermitted.
         `on_patched`: called with the object in the response to each patch. `clock`: monotonic clock (s).
@@ -95,6 +102,7 @@ class Writer:
         self._permitted = permitted
         self._in_flight = in_flight
         self._clock = clock
+        self._sleep = sleep
         self._rate, self._rate_at = 0.0, clock()
         """Submissions per second (exponential moving average, time constant 1 s), and when it was last updated."""
         self._clear()
@@ -106,6 +114,8 @@ class Writer:
     def _clear(self) -> None:
         self._queues: dict[str, deque[tuple[Request, Callback]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._crowded = asyncio.Event()
+        """Set when a request may have to wait for others to be answered."""
         self._groups: dict[str, str] = {}
         """Group of each path of one that has requests."""
         self._waiting: dict[str, deque[str]] = {}
@@ -141,15 +151,19 @@ class Writer:
                 self._waiting.setdefault(group, deque()).append(path)
                 self._next_of(group)
             else:
-                self._ready.put_nowait(path)
+                self._make_ready(path)
         else:
             queue.append((request, callback))
+
+    def _make_ready(self, path: str) -> None:
+        self._ready.put_nowait(path)
+        self._crowded.set()
 
     def _next_of(self, group: str) -> None:
         waiting = self._waiting[group]
         if waiting and self._ready_of[group] < IN_GROUP:
             self._ready_of[group] += 1
-            self._ready.put_nowait(waiting.popleft())
+            self._make_ready(waiting.popleft())
         elif not self._ready_of[group]:
             del self._waiting[group], self._ready_of[group]
 
@@ -185,8 +199,9 @@ class Writer:
         self._is_running = True
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._in_flight):
+                for _ in range(min(AT_FIRST, self._in_flight)):
                     group.create_task(self._work())
+                await self._widen(group)
         finally:
             self._is_running = False
             self._clear()
@@ -194,22 +209,43 @@ class Writer:
                 if not outcome.done():
                     outcome.set_result(_not_leading(request))
 
+    async def _widen(self, group: asyncio.TaskGroup) -> NoReturn:
+        """Have more requests under way while some wait."""
+        first = min(AT_FIRST, self._in_flight)
+        further = set[asyncio.Task[None]]()
+        while True:
+            await self._crowded.wait()
+            await self._sleep(WIDENING)
+            under_way = first + len(further)
+            for _ in range(min(self._ready.qsize(), under_way, self._in_flight - under_way)):
+                task = group.create_task(self._send_ready())
+                further.add(task)
+                task.add_done_callback(further.discard)
+            if self._ready.empty() or first + len(further) >= self._in_flight:
+                self._crowded.clear()
+
     async def _work(self) -> NoReturn:
         while True:
-            path = await self._ready.get()
-            queue = self._queues[path]
-            request, callback = queue[0]
-            result = await self._send(request)
-            queue.popleft()
-            if queue:
-                self._ready.put_nowait(path)
-            else:
-                del self._queues[path]
-                if group := self._groups.pop(path, ""):
-                    self._ready_of[group] -= 1
-                    self._next_of(group)
-            callback(result)
-            self._ready.task_done()
+            await self._send_next(await self._ready.get())
+
+    async def _send_ready(self) -> None:
+        while not self._ready.empty():
+            await self._send_next(self._ready.get_nowait())
+
+    async def _send_next(self, path: str) -> None:
+        queue = self._queues[path]
+        request, callback = queue[0]
+        result = await self._send(request)
+        queue.popleft()
+        if queue:
+            self._make_ready(path)
+        else:
+            del self._queues[path]
+            if group := self._groups.pop(path, ""):
+                self._ready_of[group] -= 1
+                self._next_of(group)
+        callback(result)
+        self._ready.task_done()
 
     async def _send(self, request: Request) -> Object | ClusterError:
         try:

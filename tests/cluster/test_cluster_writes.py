@@ -11,7 +11,7 @@ from scripted_server import failure, reply
 
 from admission.cluster.errors import Conflict, NotPermitted
 from admission.cluster.events import EventRecorder, ObjectReference
-from admission.cluster.writer import IN_GROUP, Creation, Deletion, Patch, Writer
+from admission.cluster.writer import AT_FIRST, IN_GROUP, Creation, Deletion, Patch, Writer
 
 JOB = ObjectReference("batch/v1", "Job", "train", "uid-1", "ns")
 
@@ -74,6 +74,26 @@ async def test_writer_limits_the_patches_in_flight(server, client, running):
     await writer.idle()
     assert hold.most == 8
     assert len(done) == 40
+
+
+async def test_burst_begins_with_few_requests_and_widens_while_some_wait(server, client, running):
+    few, more, all_, waited = Hold(AT_FIRST), Hold(AT_FIRST), Hold(10 - 2 * AT_FIRST), asyncio.Queue()
+    server.script = [*[few] * AT_FIRST, *[more] * AT_FIRST, *[all_] * (10 - 2 * AT_FIRST)]
+    writer, done = Writer(client, sleep=lambda _: waited.get()), []
+    running(writer)
+    for number in range(10):
+        writer.submit(Patch(f"/{number}", {}), done.append)
+    await few.full.wait()
+    assert len(server.requests) == AT_FIRST
+    waited.put_nowait(None)
+    await more.full.wait()
+    assert len(server.requests) == 2 * AT_FIRST
+    waited.put_nowait(None)
+    await all_.full.wait()
+    for hold in (few, more, all_):
+        hold.release.set()
+    await writer.idle()
+    assert writer.outcomes == {"ok": 10}
 
 
 async def test_large_group_comes_after_later_requests_of_others(server, client, running):
