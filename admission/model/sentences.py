@@ -296,7 +296,8 @@ def suspended_in_hub(cluster: str) -> str:
 
 def number_refused(cluster: str, cause: str) -> str:
     """A cluster does not accept that a copy gets more or fewer pods."""
-    return f"The cluster {cluster} does not accept the changed number of pods of its copy: {cause.rstrip('.')}."
+    refused = f"The cluster {cluster} does not accept the changed number of pods of its copy: {cause.rstrip('.')}."
+    return f"{refused} It runs on as it is; the next change is tried again."
 
 
 def copy_deleted(cluster: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
 from other_clusters import cluster, other_cluster, state
+from test_refused_stops import EVENTS, KINDS, denied
 
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
@@ -465,6 +466,48 @@ async def test_more_pods_get_quota_in_the_cluster_of_the_copy_or_wait_for_it(hub
     assert not clusters.c.user.list("jobs")
     reasons = [reason for reason, _ in await hub.history("one")]
     assert (reasons.count("Resized"), "OutOfSync" in reasons) == (2, False)
+
+
+@pytest.mark.parametrize("reason", ["Forbidden", "Invalid"])
+async def test_user_is_told_that_the_cluster_of_the_copy_refuses_more_pods(hub, clusters, reason):
+    grows = "object.spec.parallelism > oldObject.spec.parallelism"
+    for kind, obj in zip(KINDS, denied(grows, reason), strict=True):
+        await clusters.b.user.create(kind, "", obj)
+    manifest = dispatched("one", cpu="500m", seconds=6000)
+    manifest["spec"]["completions"] = 9
+    await hub.submit(manifest)
+    await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await hub.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": 2}})
+    told = "The cluster b does not accept the changed number of pods of its copy: "
+
+    async def is_told():
+        found = (await hub.record("one", "admitted")).message
+        return found if found.startswith(told) else None
+
+    message = await hub.eventually(is_told)
+    assert message.endswith("not on Fridays. It runs on as it is; the next change is tried again.")
+
+    async def has_event():
+        events = (await hub.client.get(EVENTS))["items"]
+        return any(each["note"] == message and each["regarding"]["name"] == "one" for each in events)
+
+    await hub.eventually(has_event)
+    # That stays so while its pods come and go, and it runs on with those that it has.
+    (name,) = [obj["metadata"]["name"] for obj in clusters.b.user.list("pods")]
+    await clusters.b.user.delete("pods", "team-a", name)
+    await clusters.b.job("one", lambda obj: obj["status"].get("failed") or obj["status"].get("ready"))
+    await hub.submit(dispatched("later", cpu="500m"))
+    await clusters.b.job("later", runs)
+    assert (await hub.record("one", "admitted")).message == message
+    assert clusters.b.user.get("jobs", "team-a", "one")["spec"]["parallelism"] == 1
+    await hub.user.patch("jobs", "team-a", "one", {"spec": {"parallelism": 1}})
+
+    async def is_as_before():
+        record = await hub.record("one", "admitted")
+        return record.admission.pod_sets[0].count == 1 and told not in record.message
+
+    await hub.eventually(is_as_before)
 
 
 async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):

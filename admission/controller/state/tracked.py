@@ -132,6 +132,9 @@ class Tracked:
     larger_obstacle: str = ""
     """Message why `larger` cannot be admitted, other than quota in use by others; empty: nothing is known."""
 
+    not_scaled: tuple[int, str] = (-1, "")
+    """Generation of the object whose number of pods its cluster has not accepted for the copy, and the message why."""
+
     @property
     def uid(self) -> str:
         return self.record.workload.uid

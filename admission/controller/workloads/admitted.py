@@ -252,7 +252,8 @@ def _note_readiness(change: WorkloadChange, seen: Observed, policy: WaitForPodsR
     """Record when the pods became ready or unready; times are kept only with `waitForPodsReady`."""
     is_ready = seen.ready and not seen.suspended
     if is_ready:
-        change.note_pod_problem("")
+        generation, refusal = change.tracked.not_scaled
+        change.note_pod_problem(refusal if generation == seen.generation else "")
     if policy is None:
         return
     record = change.tracked.record

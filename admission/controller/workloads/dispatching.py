@@ -14,7 +14,7 @@ import logging
 import random
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeGuard
 
 from admission.apimachinery.errors import PatchFailed
 from admission.apimachinery.patches import json_patch
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
     from admission.cluster.client import Client
+    from admission.cluster.errors import StatusError
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.leader_state import LeaderState
@@ -209,8 +210,6 @@ class Dispatching:
         """By uid, the copy for which the object was seen unsuspended."""
         self._noted: dict[str, str] = {}
         """By uid, what the object says of its copy."""
-        self._not_scaled: dict[str, int] = {}
-        """By uid, the generation of the object whose number of pods its cluster has not accepted for the copy."""
         self.has_ended = False
         """Whether the state was replaced, so that what is still to be sent for it may not be due any more."""
         self._looked_for: set[str] = set()
@@ -408,12 +407,7 @@ class Dispatching:
             self._completed[uid] = copy.uid
         patches = {CopyStep.REPORT: status_patch(kind, obj, None if copy is None else copy.object)}
         scaling, seen = kind.scaling, tracked.seen
-        if (
-            copy is not None
-            and scaling is not None
-            and seen is not None
-            and self._not_scaled.get(uid) != own.generation
-        ):
+        if copy is not None and scaling is not None and seen is not None and tracked.not_scaled[0] != own.generation:
             if counts := reserved_scale_up(tracked, seen):
                 patches[CopyStep.GROW] = scaling.scale_patch(obj, counts)
             patches[CopyStep.SCALE] = scaling.follow_patch(copy.object, obj, counts)
@@ -653,9 +647,9 @@ class Dispatching:
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
             self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
-        elif isinstance(result, _REFUSALS) and message.verb == "scale" and result.status.get("details"):
-            self._not_scaled[uid] = own_state(one.kind, one.object).generation
+        elif message.verb == "scale" and _is_refused(result):
             text = sentences.number_refused(target.name, clean(str(result.status.get("message") or result)))
+            tracked.not_scaled = own_state(one.kind, one.object).generation, text
             self._handle(tracked, PodProblem(text))
         elif isinstance(result, Lacking):
             self._refused(tracked, target.name, str(result))
@@ -737,7 +731,7 @@ class Dispatching:
             if self._groups.has(uid):
                 return
             self._reported.pop(uid, None)
-            for known in (self._completed, self._begun, self._not_scaled, self._noted):
+            for known in (self._completed, self._begun, self._noted):
                 known.pop(uid, None)
             return
         record = tracked.record
@@ -852,6 +846,11 @@ class Dispatching:
             self._inbox.put(Recheck(tracked.uid))
         for copy in target.copies:
             self._inbox.put(Recheck(copy.origin.uid))
+
+
+def _is_refused(result: Object | ClusterError) -> TypeGuard[StatusError]:
+    """Whether a cluster says that it will not have a change of a copy; not that the copy has changed meanwhile."""
+    return isinstance(result, Forbidden) or (isinstance(result, _REFUSALS) and bool(result.status.get("details")))
 
 
 def _is_of(copy: Copy, tracked: Tracked) -> bool:
