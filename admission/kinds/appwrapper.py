@@ -78,7 +78,7 @@ def cautions(obj: Object) -> list[str]:
     return [
         child_sentences.no_scale_up(f"spec.components[{number}]", str(template.get("kind")))
         for number, template in enumerate(templates)
-        if ray.has_autoscaler(template)
+        if ray.autoscaler(template)
     ]
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission.apimachinery.patches import json_patch
+from admission.kinds import paths, ray
 from admission.kinds.base import DISPATCHED, MANAGED, RENDERED, SUBMITTED_BY, WORKLOAD_UID
 from admission.kinds.grouping import STARTED_WITH
 from admission.kinds.patches import additions, annotated, pointer
@@ -236,6 +237,26 @@ def is_dispatched(kind: Kind, obj: Object) -> bool:
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     return value in DISPATCHED
+
+
+def autoscaler(obj: Object) -> str:
+    """Return the path of the field for which an object gets more pods by itself while it runs; empty: it does not.
+
+    In another cluster nobody would have these pods wait for quota.
+    """
+    components = paths.at(obj, ("spec", "components"))
+    for number, component in enumerate(components if isinstance(components, list) else ()):  # of an AppWrapper
+        if found := _autoscaler(paths.at(component, ("template",))):
+            return f"spec.components[{number}].template.{found}"
+    return _autoscaler(obj)
+
+
+def _autoscaler(obj: Any) -> str:
+    if not isinstance(obj, dict):
+        return ""
+    metrics = ("spec", "elasticPolicy", "metrics")
+    is_elastic = str(obj.get("apiVersion")).startswith("kubeflow.org/") and bool(paths.at(obj, metrics))
+    return ".".join(metrics) if is_elastic else ray.autoscaler(obj)
 
 
 def runs_in(obj: Object) -> str:

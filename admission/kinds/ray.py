@@ -135,12 +135,14 @@ def remarks(obj: Object) -> list[str]:
     return [child_sentences.native_gang_too_large(groups, _MOST_GROUPS)] if groups > _MOST_GROUPS else []
 
 
-def has_autoscaler(obj: Object) -> bool:
-    """Whether Ray's autoscaler scales the cluster that an object is, or has."""
-    spec = obj.get("spec") or {}
-    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
-    is_ray = str(obj.get("apiVersion")).startswith("ray.io/")
-    return is_ray and cluster.get("enableInTreeAutoscaling") is True
+def autoscaler(obj: Object) -> str:
+    """Return the path of the field by which Ray's autoscaler scales the cluster that an object is, or has; or empty."""
+    if not str(obj.get("apiVersion")).startswith("ray.io/"):
+        return ""
+    keys = ("rayClusterSpec", "rayClusterConfig")
+    path = next((("spec", key) for key in keys if paths.at(obj, ("spec", key))), ("spec",))
+    path = (*path, "enableInTreeAutoscaling")
+    return ".".join(path) if paths.at(obj, path) is True else ""
 
 
 def cautions(obj: Object) -> list[str]:

@@ -231,6 +231,14 @@ def dispatched_from(hub: str) -> str:
     return f"its managedBy says that it runs in another cluster, and only those in the cluster {hub} do: remove it"
 
 
+def dispatched_with_autoscaler(path: str) -> str:
+    """An object is to run elsewhere, and would get more pods there by itself. `path`: of the field that says so."""
+    return (
+        f"{path}: its autoscaler would add pods in another cluster, where they do not wait for quota: remove this "
+        "field, or create it without managedBy, to run in the hub"
+    )
+
+
 def not_dispatching(local_queue: str) -> str:
     """An object is to run elsewhere, and its ClusterQueue does not dispatch, or is not known."""
     return (

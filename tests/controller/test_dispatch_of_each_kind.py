@@ -29,7 +29,7 @@ from trainer import TRAIN_JOB, trainer
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
 from admission.kinds import all_kinds, parse_form
-from admission.kinds.dispatched import is_dispatched, runs_in
+from admission.kinds.dispatched import autoscaler, is_dispatched, runs_in
 
 KUEUES = "kueue.x-k8s.io/multikueue"
 """The only value beside their own that the operators of Kubeflow and Ray accept."""
@@ -68,6 +68,7 @@ STAYING = ("rayjob", "jobset", "appwrapper-v1beta2", "pytorchjob-v1")
 )
 async def test_manifest_runs_as_a_copy_is_stopped_and_ends(world, tmp_path, name, by_field):
     obj = document(name)
+    obj["spec"].pop("enableInTreeAutoscaling", None)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     wrapped = wrapped_in(obj)
 
@@ -94,6 +95,43 @@ async def test_user_defined_kind_runs_as_a_copy_is_stopped_and_ends(world, tmp_p
     kind = kinds().get("example.com", "TrainingRun")
     amounts = dict.fromkeys(RESOURCES, 0) | {"cpu": 8000, "pods": 2}
     await live_as_a_copy(world, tmp_path, kind, managed_elsewhere(kind, run), kinds=kinds, amounts=amounts)
+
+
+async def test_object_whose_autoscaler_would_add_pods_elsewhere_is_not_sent(world):
+    """Nobody would hold them back there until there is quota for them."""
+    cluster_of, job_of = (document(name) for name in ("raycluster", "rayjob"))
+    job_of["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"] = True
+    queue = queue_of(dict.fromkeys(RESOURCES, 2**50))
+    queue["spec"]["dispatch"] = {}
+    elsewhere = {**flavor(), "spec": {**flavor()["spec"], "clusters": ["b"]}}
+    await world.apply(elsewhere, queue, local_queue("user-queue"))
+    kinds = [KINDS.get("ray.io", obj["kind"]) for obj in (cluster_of, job_of)]
+    async with AsyncExitStack() as stack:
+        for kind in kinds:
+            await stack.enter_async_context(served(world.sandbox, kind))
+        await world.start(kinds=all_kinds(frameworks=("batch/job", *(kind.form.name for kind in kinds))))
+        sent = through_the_webhook(managed_elsewhere(kinds[0], cluster_of), kinds[0])
+        await world.user.create("rayclusters", "team-a", sent)
+        waiting = await world.record(cluster_of["metadata"]["name"], "pending", reason="Misconfigured")
+        assert waiting.message.startswith("spec.enableInTreeAutoscaling: its autoscaler would add pods")
+        await world.user.create("rayjobs", "team-a", through_the_webhook(job_of, kinds[1]))
+        await world.record(job_of["metadata"]["name"], "pending", reason="NoMatchingFlavor")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "path"),
+    [
+        ("ray.io/v1", "spec.rayClusterConfig.enableInTreeAutoscaling"),
+        ("kubeflow.org/v1", "spec.elasticPolicy.metrics"),
+        ("example.com/v1", ""),
+    ],
+)
+def test_autoscalers_are_found_in_objects_and_in_what_they_wrap(api_version, path):
+    spec = {"rayClusterConfig": {"enableInTreeAutoscaling": True}, "elasticPolicy": {"metrics": [{}]}}
+    obj = {"apiVersion": api_version, "spec": spec}
+    assert autoscaler(obj) == path
+    wrapper = {"spec": {"components": [7, {"template": "no"}, {"template": obj}]}}
+    assert autoscaler(wrapper) == (path and f"spec.components[2].template.{path}")
 
 
 async def test_trainjob_for_another_cluster_says_why_it_waits(world):

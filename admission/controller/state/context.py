@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from admission.controller.state.destinations import Destinations, Found
 from admission.controller.state.learned import with_learned
 from admission.kinds.devices import Inventory
-from admission.kinds.dispatched import is_dispatched, without_status
+from admission.kinds.dispatched import autoscaler, is_dispatched, without_status
 from admission.kinds.limits import NamespaceContext
 from admission.model import sentences
 from admission.model.devices import DeviceRules
@@ -347,8 +347,10 @@ def _is_sent(context: Context, seen: Observed, obj: Object, queue: str, pod_sets
             raise Misconfigured(sentences.dispatched_from(LOCAL))
         if not is_dispatching:
             raise Misconfigured(sentences.not_dispatching(queue))
+        if path := autoscaler(obj):
+            raise Misconfigured(sentences.dispatched_with_autoscaler(path))
         return True
-    if not (is_dispatching and context.cluster == LOCAL and seen.kind.may_stay_gated(obj)):
+    if not (is_dispatching and context.cluster == LOCAL and seen.kind.may_stay_gated(obj)) or autoscaler(obj):
         return False
     anew: Object = {**obj, "status": {}}
     return seen.kind.pod_sets(anew, context.of_namespace(seen.namespace)) == pod_sets
