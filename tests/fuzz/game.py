@@ -22,6 +22,7 @@ from tests.fuzz.kind_rules import (
 from tests.fuzz.observer import SUSPENDED, Observer
 from tests.fuzz.players import Players
 from tests.fuzz.pod_rules import (
+    end_running_controllers,
     keep_what_can_run,
     orphans_of_jobs,
     pods_of_drained_queues,
@@ -310,6 +311,7 @@ async def _check_all_run(world: World, players: Players) -> None:
         ]
         waiting.extend(pods_that_wait(world))
         waiting.extend(await wholes_that_wait(world, players))
+        await end_running_controllers(world)
         return not waiting
 
     if not await _until(all_over, _REST):

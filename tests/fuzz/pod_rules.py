@@ -121,6 +121,16 @@ def pods_that_wait(world: World) -> list[str]:
     return found
 
 
+async def end_running_controllers(world: World) -> None:
+    """Delete controllers of which all pods run: they hold their quota without end, and others may need all of it."""
+    for plural in CONTROLLERS:
+        for owner in world.local.list(plural):
+            metadata, ready = owner["metadata"], owner.get("status", {}).get("readyReplicas") or 0
+            if ready == owner["spec"].get("replicas", 1) and "deletionTimestamp" not in metadata:
+                with suppress(ApiError):
+                    await world.local.delete(plural, metadata["namespace"], metadata["name"], propagation="Background")
+
+
 def _has_reason(workload: Object) -> bool:
     is_over = workload["status"]["state"] == "finished"
     return not is_over and any(each["reason"] for each in workload["status"]["conditions"])
