@@ -354,7 +354,8 @@ def status_patch(kind: Kind, obj: Object, copy: Object | None) -> list[Object]:
     """
     status = obj.get("status") or {}
     if is_dispatched(kind, obj):
-        if copy is None and not status.get("startTime") and not status.get("active"):
+        # No controller says of one that has never run that it is suspended: kubectl would show a Job as Running.
+        if copy is None and status and not status.get("startTime") and not status.get("active"):
             return []
     elif kind.shows_copies:
         pass

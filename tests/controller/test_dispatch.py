@@ -103,6 +103,10 @@ async def test_job_runs_as_a_copy_where_there_is_room_and_its_status_comes_back(
     await hub.submit(dispatched("four", cpu="3"))
     never = await hub.record("four", "pending", reason="ExceedsMaxQuota")
     assert never.message.startswith("In b: Needs 3 CPU")
+    # kubectl shows a Job without this condition as Running.
+    waits = await hub.job("four", lambda obj: obj.get("status", {}).get("conditions"))
+    (suspended,) = waits["status"]["conditions"]
+    assert (suspended["type"], suspended["status"]) == ("Suspended", "True")
 
     done = await hub.job("one", is_done)
     assert done["status"]["succeeded"] == 1

@@ -24,6 +24,7 @@ from admission.engine.vocabulary import (
     PENDING_EVALUATION,
 )
 from admission.kinds.abilities import restored
+from admission.kinds.dispatched import status_patch
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, FAILED, SUCCEEDED, State, WorkloadRecord
@@ -64,7 +65,9 @@ def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> Workl
     tracked.update_object(seen, obj)
     change = WorkloadChange(tracked, now=now, is_new=True)
     change.arrive()
-    change.is_due = not seen.suspended or seen.deleting  # otherwise it is suspended already, and no request is due
+    is_sent = seen.is_dispatched and environment.context.dispatch_rule(seen.namespace, seen.queue) is not None
+    # Otherwise it is suspended already, and says so.
+    change.is_due = not seen.suspended or seen.deleting or (is_sent and bool(status_patch(seen.kind, obj, None)))
     return change
 
 
