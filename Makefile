@@ -26,7 +26,7 @@ help:
 $(INSTALLED): constraints.txt pyproject.toml
 	@echo 'Setting up .venv (once, about a minute) ...'
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sluice needs Python 3.11 or newer; this is " + sys.version)'
-	@test "$$($(BIN)/python -c 'import ssl, sys; print(sys.base_prefix)' 2>/dev/null)" = \
+	@test "$$($(BIN)/python -c 'import pip, ssl, sys; print(sys.base_prefix)' 2>/dev/null)" = \
 		"$$($(PYTHON) -c 'import sys; print(sys.base_prefix)')" || $(PYTHON) -m venv --clear .venv
 	@echo '$(PIP)' | $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-compile -r constraints.txt
