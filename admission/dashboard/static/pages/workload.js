@@ -30,7 +30,7 @@ export function WorkloadPage({ namespace, name }) {
       <div class="stack">
         ${status.state === "pending" ? html`<${Why} explained=${explained} />` : html`<${Standing} workload=${workload} />`}
         <${Dependencies} namespace=${namespace} workload=${workload} why=${explained.data} />
-        <${Pods} namespace=${namespace} name=${spec.object.name} version=${version} state=${status.state} />
+        <${Pods} namespace=${namespace} name=${workload.metadata.name} version=${version} state=${status.state} />
         <${Story} history=${history} />
       </div>
       <div class="stack">
@@ -206,7 +206,7 @@ function Pods({ namespace, name, version, state }) {
         { name: "Name", cell: (pod) => html`<bdi class="free">${pod.name}</bdi>` },
         { name: "State", cell: (pod) => html`<${Badge} tone=${{ Running: "good", Failed: "bad", Pending: "wait" }[pod.phase] || "calm"}>${pod.isEnding ? "Ending" : pod.phase}<//>` },
         { name: "Containers", cell: (pod) => pod.containers.map((each) => html`<div key=${each.name}><${Badge} tone=${CONTAINER_TONES[each.state]}>${each.reason || each.state}<//> <bdi>${each.name}</bdi>${each.exitCode > 0 && html` <span class="soft">exit code ${each.exitCode}</span>`}${each.restarts > 0 && html` <span class="soft">${count(each.restarts)} restarts</span>`} <${Free} text=${each.message} longest=${160} /></div>`) },
-        { name: "Node", className: "opt", cell: (pod) => html`<bdi>${pod.node || "–"}</bdi>` },
+        { name: "Node", className: "opt", cell: (pod) => html`<bdi>${pod.node || "–"}</bdi>${pod.cluster && pod.cluster !== "local" && html` <span class="soft">in <bdi>${pod.cluster}</bdi></span>`}` },
         { name: "Log", cell: (pod) => html`<button type="button" class="text-button" aria-label=${`Log of ${pod.name}`} onClick=${() => setLog({ pod: pod.name, container: pod.containers[0]?.name })}>Last lines</button>` },
       ]} />`}
     ${log && html`<${PodLog} address=${`${address}/log`} pod=${log.pod} container=${log.container} onClose=${() => setLog(null)} />`}
