@@ -274,6 +274,16 @@ def marks_taken(label: str, annotation: str) -> str:
     return f"its admission control takes the label {label} or the annotation {annotation} from the copy"
 
 
+def copy_not_created(cluster: str, cause: str) -> str:
+    """The API server of a cluster answers that it failed to create the copy of a workload, which is tried again."""
+    return f"The cluster {cluster} fails to create its copy, and is asked again: {cause.rstrip('.')}."
+
+
+def copy_not_deleted(cluster: str, cause: str) -> str:
+    """The API server of a cluster answers that it does not delete the copy of a workload, which is tried again."""
+    return f"The cluster {cluster} does not delete its copy, and is asked again: {cause.rstrip('.')}."
+
+
 def namespace_of_sluice(cluster: str) -> str:
     """A workload would run in the namespace of a cluster in which Sluice has its ServiceAccount."""
     return f"Sluice itself has its account in this namespace of the cluster {cluster}: nothing else runs there."

@@ -562,6 +562,31 @@ async def test_cluster_that_lacks_what_the_pods_need_is_passed_over(hub, cluster
     await clusters.c.job("three", runs)  # what Sluice may not read may be there
 
 
+async def test_cluster_that_fails_to_create_or_delete_a_copy_is_told_of_and_passed_over(hub, clusters):
+    failing = {"match": {"user": "sluice", "verb": "create", "resource": "jobs"}, "do": "error", "code": 500}
+    clusters.b.sandbox.faults.install({"rules": [failing]})
+    await hub.submit(dispatched("one", cpu="2"))
+    told = await hub.record("one", "admitted", reason="PodsUnscheduled")
+    assert told.message.startswith("The cluster b fails to create its copy, and is asked again: ")
+    hub.pass_time(100)
+    await clusters.c.job("one", runs)
+    assert "ClusterRefused" in [reason for reason, _ in await hub.history("one")]
+    clusters.b.sandbox.faults.remove()
+    assert not names(clusters.b)
+
+    kept = {"match": {"user": "sluice", "verb": "delete", "resource": "jobs"}, "do": "error", "code": 403}
+    clusters.c.sandbox.faults.install({"rules": [kept]})
+    await hub.order("one", held=True)
+
+    async def is_told():
+        record = await hub.record("one", "evicting")
+        return record.message.startswith("The cluster c does not delete its copy, and is asked again: ")
+
+    await hub.eventually(is_told)
+    clusters.c.sandbox.faults.remove()
+    await hub.record("one", "pending", reason="OnHold")
+
+
 async def test_nothing_runs_as_a_copy_in_the_namespace_of_sluice_there(world, clusters):
     account = "system:serviceaccount:team-a:sluice"
     clusters.b.sandbox.add_user(User(account, groups=(MASTERS, AUTHENTICATED)))

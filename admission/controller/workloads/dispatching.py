@@ -19,13 +19,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeGuard
 from admission.apimachinery.errors import PatchFailed
 from admission.apimachinery.patches import json_patch
 from admission.apimachinery.tables import duration
-from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
+from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.cluster.events import ObjectReference
 from admission.cluster.writer import Creation, Deletion, Patch
 from admission.controller.state.faults import cause
 from admission.controller.state.inbox import CopyAnswered, Recheck
 from admission.controller.state.lifecycle import Step
-from admission.controller.state.triggers import DispatchFailed, LastPodEnded, PodProblem, StartImpossible
+from admission.controller.state.triggers import (
+    DispatchFailed,
+    LastPodEnded,
+    PodProblem,
+    StartImpossible,
+    StopHindered,
+)
 from admission.controller.workloads.copies import CopyStep, due
 from admission.controller.workloads.group_plan import member_of
 from admission.controller.workloads.needed import Lacking
@@ -64,7 +70,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
     from admission.cluster.client import Client
-    from admission.cluster.errors import StatusError
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.leader_state import LeaderState
@@ -88,6 +93,8 @@ _NAME_TAKEN: Final = 1.0
 """Seconds after which a copy is created again whose name one that is being deleted has."""
 _BARRED: Final = 300.0
 """Seconds for which a workload is not dispatched again to a cluster that has refused it."""
+_FAILS_FOR: Final = 60.0
+"""Seconds for which a cluster may fail to create a copy until it is passed over."""
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 """Errors by which a cluster says that it will not have a copy as it is."""
 
@@ -216,6 +223,8 @@ class Dispatching:
         """Uids of copies that are being read, because they have left their watch."""
         self._purged: set[str] = set()
         """Uids of copies that are being deleted, because nobody needs them."""
+        self._failing: dict[str, float] = {}
+        """By uid, since when (Unix time, s) its cluster fails to create the copy, though it answers."""
         self._marking: set[str] = set()
         """Uids of copies that have just been given back what shows that they are copies."""
 
@@ -654,18 +663,15 @@ class Dispatching:
         elif isinstance(result, Lacking):
             self._refused(tracked, target.name, str(result))
         elif isinstance(result, ClusterError):
-            name = one.object["metadata"]["name"]
-            log.warning("cannot %s the copy of %s/%s in %s: %s", message.verb, tracked.record.workload.namespace, name,
-                        target.name, result)  # fmt: skip
-            if message.verb == "create":
-                self._unsure.add(uid)
-            self._sender.pause(uid, random.uniform(0.5, 1.0) * _PAUSE)
+            self._failed(one, target, message.verb, result)
             return
         elif message.verb in ("create", "get", "complete", "scale") and kind is not None:
             self._unsure.discard(uid)
             is_noted_copy = message.verb == "get" and self._is_noted(one, target, result)
             made_for = one.origin if is_noted_copy else None if created is None else created.origin
             is_copy = self._put(target, kind, result, made_for)
+            if self._failing.pop(uid, None) is not None:
+                self._handle(tracked, PodProblem(""))
             if created is not None and (copy := target.copies.get(uid)) is not None and _is_of(copy, tracked):
                 self._check_created(one, target, copy)
             if message.verb == "get" and not is_copy and own_state(one.kind, one.object).suspended:
@@ -674,6 +680,30 @@ class Dispatching:
                 self._sender.pause(uid, _NAME_TAKEN)  # by the copy of a former object, which is about to be deleted
                 return
         self._inbox.put(Recheck(uid))
+
+    def _failed(self, one: Original, target: DispatchTarget, verb: str, error: ClusterError) -> None:
+        """Repeat a request about a copy that has failed, after a pause."""
+        tracked, name = one.tracked, one.object["metadata"]["name"]
+        log.warning(
+            "cannot %s the copy of %s/%s in %s: %s", verb, tracked.record.workload.namespace, name, target.name, error
+        )
+        text = clean(str(error.status.get("message") or error)) if isinstance(error, StatusError) else ""
+        if verb == "create":
+            self._unsure.add(one.uid)
+            if text:
+                self._not_created(one, target, text)
+        elif verb == "delete" and text:
+            self._handle(tracked, StopHindered(sentences.copy_not_deleted(target.name, text)))
+        self._sender.pause(one.uid, random.uniform(0.5, 1.0) * _PAUSE)
+
+    def _not_created(self, one: Original, target: DispatchTarget, cause: str) -> None:
+        """Tell that a cluster fails to create a copy, though it answers; after some time it is passed over."""
+        tracked, now = one.tracked, self._state.clock()
+        if now - self._failing.setdefault(one.uid, now) < _FAILS_FOR:
+            self._handle(tracked, PodProblem(sentences.copy_not_created(target.name, cause)))
+        else:
+            self._failing.pop(one.uid)
+            self._refused(tracked, target.name, cause)
 
     def _is_noted(self, one: Original, target: DispatchTarget, found: Object) -> bool:
         """Whether an object that was read is the copy that its object says it has, whatever it says itself."""
@@ -710,7 +740,9 @@ class Dispatching:
         log.warning("%s is evicted: %s", tracked.record.workload.key, message)
         self._handle(tracked, DispatchFailed(reason, message, barred, self._state.clock() + _BARRED))
 
-    def _handle(self, tracked: Tracked, trigger: DispatchFailed | StartImpossible | LastPodEnded | PodProblem) -> None:
+    def _handle(
+        self, tracked: Tracked, trigger: DispatchFailed | StartImpossible | StopHindered | LastPodEnded | PodProblem
+    ) -> None:
         self._state.now = self._state.clock()
         self._reconciler.handle(tracked, trigger)
 
@@ -731,6 +763,7 @@ class Dispatching:
             if self._groups.has(uid):
                 return
             self._reported.pop(uid, None)
+            self._failing.pop(uid, None)
             for known in (self._completed, self._begun, self._noted):
                 known.pop(uid, None)
             return
@@ -814,6 +847,10 @@ class Dispatching:
             target.copies.remove(copy.uid)
         elif isinstance(result, ClusterError):
             log.warning("cannot delete the copy of %s in %s: %s", copy.seen.key, target.name, result)
+            tracked = self._state.registry.get(copy.origin.uid)
+            if tracked is not None and isinstance(result, StatusError):
+                text = clean(str(result.status.get("message") or result))
+                self._handle(tracked, StopHindered(sentences.copy_not_deleted(target.name, text)))
             asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
 
     def target_replaced(self, former: DispatchTarget) -> None:
