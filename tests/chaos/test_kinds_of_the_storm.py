@@ -1,4 +1,4 @@
-"""The chaos test with several kinds detects objects that are restarted with another spec, or changed."""
+"""The chaos test with several kinds: which objects it observes, and that it detects changed specs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import copy
 
 import pytest
 
+from admission.cli.demo.account import SceneAccount
+from admission.cli.demo.gangs import WORKLOAD
 from admission.cluster.client import Client
 from tests.chaos.kinds import RestorationCheck, documents, plan_of_kinds
 
@@ -19,6 +21,18 @@ RAY_JOB, STATEFUL_SET = (
 @pytest.fixture
 def restoration():
     return RestorationCheck(Client.from_kubeconfig("/nonexistent"), PLAN)
+
+
+def test_job_that_submits_a_ray_job_is_not_taken_for_it():
+    account, key = SceneAccount(PLAN), f"rayjobs/{RAY_JOB['metadata']['name']}"
+    labels, main = {WORKLOAD: RAY_JOB["metadata"]["name"]}, {"containers": [{}]}
+    for number in range(10):
+        metadata = {"namespace": "rayjobs", "labels": labels, "uid": str(number)}
+        account.pod(str(number), {"metadata": metadata, "spec": main, "status": {"phase": "Succeeded"}})
+    spec = {"parallelism": 1, "completions": 1, "template": {"spec": main}}
+    complete = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+    account.job(key, {"metadata": {"namespace": "rayjobs"}, "spec": spec, "status": complete})
+    assert account.jobs[key].succeeded == account.jobs[key].wanted == 10
 
 
 def version(obj, *, suspend=None, **changed):

@@ -151,7 +151,14 @@ class SceneAccount:
             self._areas["allowed"][resource] += passed * self._allowed(resource)
 
     def job(self, key: str, job: Object | None) -> None:
-        """Update the Job of key `namespace/name`; None if it was deleted."""
+        """Update the Job of key `namespace/name`; None if it was deleted.
+
+        Others are ignored: the Job by which a RayJob is submitted has its name.
+        """
+        if self.gangs.as_job(key) is None:
+            self._observe(key, job)
+
+    def _observe(self, key: str, job: Object | None) -> None:
         if job is None:
             deleted = self.jobs.pop(key, None)
             if deleted is not None:
@@ -184,7 +191,7 @@ class SceneAccount:
     def submitted(self, workload: str) -> None:
         """Note that an object was submitted; kinds other than Jobs are observed only by their pods."""
         if (job := self.gangs.as_job(workload)) is not None:
-            self.job(workload, job)
+            self._observe(workload, job)
 
     def _follow(self, key: str, pod: Object | None) -> None:
         workload = self._workloads.get(key, "")
