@@ -201,12 +201,17 @@ async def test_interrupted_start_is_completed_after_deletion_of_the_groups(clust
 
 
 @pytest.mark.costly
-async def test_interrupted_start_of_an_edited_tree_is_completed_by_the_next_leader(cluster):
+@pytest.mark.parametrize("how", ["edited", "deleted"])
+async def test_interrupted_start_of_a_changed_tree_is_completed_by_the_next_leader(cluster, how):
     await interrupted_start(cluster)
     await cluster.end()
     cluster.sandbox.faults.remove()
     await delete(cluster, COMPOSITE, "rc")
-    await change(cluster, POD_GROUP, "rc-head", parentCompositePodGroupName="elsewhere")
+    if how == "edited":
+        await change(cluster, POD_GROUP, "rc-head", parentCompositePodGroupName="elsewhere")
+    else:
+        for name in ("rc-head", "rc-gpu"):
+            await delete(cluster, POD_GROUP, name)
     await cluster.start(kinds=KINDS)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
     assert await held(cluster) == {"rc": 3}

@@ -163,6 +163,11 @@ class GroupOwners:
             tops = self._trees.take((namespace, kind.kind, name), place)
             self.touched.update((namespace, top) for top in tops)
 
+    def is_missing(self, namespace: str, leaf: str) -> bool:
+        """Whether no PodGroup of `scheduling.k8s.io` with this name is known."""
+        kind = self._sizes.get((NATIVE, POD_GROUP))
+        return kind is None or (kind, namespace, leaf) not in self._known
+
     def is_composite(self, namespace: str, name: str) -> bool:
         """Whether a CompositePodGroup with this name exists."""
         kind = self._sizes.get((NATIVE, COMPOSITE))

@@ -25,17 +25,19 @@ from admission.controller.workloads.group_object import assembled, without_pods
 from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import (
     Member,
+    admitted_counts,
     group_state,
     member_of,
     missing_pods,
     planned,
+    role_leaf,
     surplus_pods,
 )
 from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.kinds.base import POD
 from admission.kinds.dispatched import runs_in
 from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
-from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
+from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of, role_of
 from admission.kinds.pod_group import PodGroupKind
 from admission.model import child_sentences
 
@@ -310,10 +312,26 @@ class PodGroups:
                 continue
             if (leaf_and_role := (each.leaf, each.role)) not in assigned:
                 assigned[leaf_and_role] = self._owners.assign(key[0], each.leaf, each.object).group
-            if (target := assigned[leaf_and_role]) != key[1]:
+            holder = self._holder(key[0], each) if self._owners.is_missing(key[0], each.leaf) else ""
+            if (target := holder or assigned[leaf_and_role]) != key[1]:
                 self._move(key, each, target)
                 moved = target and f"{POD_GROUP if target == each.leaf else COMPOSITE} {target}"
         return moved
+
+    def _holder(self, namespace: str, each: Member) -> str:
+        """Return the group whose start lacks this gated pod, whose PodGroup is gone; empty: there is none.
+
+        Only its pods that have started say that they are part of it then.
+        """
+        for tracked in self._registry:
+            workload = tracked.record.workload
+            if tracked.holds_quota and workload.namespace == namespace and self._kinds.is_composed(workload):
+                role = role_of(each.object, role_leaf(workload.name, each.leaf))
+                members = self._groups.get((namespace, workload.name), {}).values()
+                there = sum(one.role == role and one.counts for one in members)
+                if members and there < admitted_counts(tracked).get(role, 0):
+                    return workload.name
+        return ""
 
     def _move(self, key: _Key, each: Member, group: str) -> None:
         """Move a pod from one group to another; `group` empty: it is queued by itself."""
