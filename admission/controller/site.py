@@ -117,7 +117,7 @@ class Site:
         """Begin a leadership with an empty state. `arrived`: wakes the leader; None: an event of its own."""
         client = self.client
         self.inbox = Inbox(arrived, capacity=CAPACITY if self.name == LOCAL else CAPACITY_OF_OTHERS)
-        self._pod_waiter = PodWaiter(client, self.inbox)
+        self._pod_waiter = PodWaiter(client, self.inbox, self.name)
         is_metered = self._policy.usage is not None and self.name == LOCAL
         self.nodes_and_pods = NodesAndPods(client, self.inbox, self.name, names_pods=is_metered)
         self._sender = Sender(self.kinds, client, self.writer, self.events, self.inbox, traces)

@@ -728,9 +728,10 @@ def gives_way(at: float) -> str:
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
 
 
-def left_pods(namespace: str, names: Sequence[str]) -> str:
-    """Pods whose controller is gone hold the quota of a workload that is being stopped."""
+def left_pods(namespace: str, names: Sequence[str], cluster: str = "") -> str:
+    """Pods whose controller is gone hold the quota of a workload that is being stopped. `cluster`: not the hub."""
     command = f"`kubectl delete pod -n {namespace} {' '.join(names[:_NAMED])}`"
+    command += f" in the cluster {cluster}" if cluster else ""
     if len(names) == 1:
         why = f"Nothing stops its pod {names[0]}: its controller was deleted without it."
         return f"{why} It holds the quota until it ends; {command} ends it now."

@@ -261,6 +261,41 @@ async def test_copy_that_others_delete_is_made_again_and_its_end_comes_back(hub,
     assert (await hub.record("one", "finished")).outcome == "Succeeded"
 
 
+@pytest.mark.parametrize("way", ["Orphan", "Background"])
+async def test_pods_of_a_copy_that_others_delete_hold_its_quota_until_they_end(hub, clusters, way):
+    manifest = dispatched("one", cpu="2", seconds=1_000_000)
+    manifest["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
+    await hub.submit(manifest)
+    await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+    await hub.submit(dispatched("two", cpu="2", seconds=1_000_000))
+    await clusters.c.job("two", runs)
+    await clusters.b.user.delete("jobs", "team-a", "one", propagation=way)
+    await hub.record("one", "evicting", reason="CopyDeleted")
+    await hub.submit(dispatched("three", cpu="2"))
+    await hub.record("three", "pending", reason="WaitingForQuota")
+    (pod,) = clusters.b.user.list("pods")
+    if way == "Orphan":
+
+        async def is_named():
+            message = (await hub.store.workloads.get("team-a", "one")).message
+            return f"kubectl delete pod -n team-a {pod['metadata']['name']}` in the cluster b ends it now" in message
+
+        await hub.eventually(is_named)
+    await hub.end()
+    await hub.start(join=clusters.join)
+    await hub.submit(dispatched("four", cpu="2"))
+    await hub.record("four", "pending", reason="WaitingForQuota")
+    await hub.holds(2000, "one")
+    if way == "Background":
+        await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+        await hub.submit(dispatched("five", cpu="2"))
+        await hub.record("five", "pending", reason="WaitingForQuota")
+        await hub.holds(2000, "one")
+    await clusters.b.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+    await clusters.b.job("one" if way == "Orphan" else "three", runs)
+
+
 async def test_copy_that_ends_before_its_deletion_arrives_is_the_end_of_its_job(hub, clusters):
     await hub.submit(dispatched("one", cpu="2"))
     copy = await clusters.b.job("one", runs)

@@ -159,8 +159,11 @@ class Tracked:
         """Process a newer version of the object."""
         before, self.seen = self.seen, seen
         self.kept = obj if seen.kind.is_composed else packed(obj)
-        if self.runs_elsewhere or seen.kind.ends_by_deletion:
-            self.unsettled = False  # its copy is deleted after its pods; a gated object of such a kind has never run
+        if seen.kind.ends_by_deletion:
+            self.unsettled = False  # a gated object of such a kind has never run
+        elif self.runs_elsewhere:
+            # When its copy is gone, only its pods show whether they are, too: others may have deleted it without them.
+            self.unsettled = not seen.started and (self.unsettled or (before is not None and before.started))
         elif not seen.suspended:
             self.unsettled = seen.stopped or not seen.started or not seen.kind.reports_pods
         elif not seen.kind.reports_pods:

@@ -781,6 +781,8 @@ class Dispatching:
         copy, certain = self._copy(tracked, kind, uid)
         if copy is not None and to is not None:
             self._purge(to, copy)
+        elif copy is None and certain and to is not None and kind.pods_label and not to.given_up:
+            self._reconciler.wait_for_pods(tracked)
         elif copy is None and certain and to is not None:
             self._handle(tracked, LastPodEnded(tracked.wait_number))
 
@@ -859,6 +861,7 @@ class Dispatching:
             admission = tracked.record.admission
             if admission is not None and admission.cluster == former.name:
                 self._under_way.discard(tracked.uid)
+                tracked.wait_number = 0  # its PodWaiter has ended, too
                 self._reported.pop(tracked.uid, None)
                 has_note = bool(self._noted.get(tracked.uid))
                 if tracked.seen is not None and (has_note or tracked.seen.kind.watched_label):
@@ -880,6 +883,8 @@ class Dispatching:
                 continue
             if target.given_up and tracked.record.state is State.ADMITTED:
                 self._fail(tracked, CLUSTER_LOST, sentences.cluster_lost(target.name, duration(lost_timeout)))
+            if target.given_up:
+                tracked.wait_number = 0  # nobody waits for pods there any more
             self._inbox.put(Recheck(tracked.uid))
         for copy in target.copies:
             self._inbox.put(Recheck(copy.origin.uid))

@@ -25,6 +25,7 @@ from admission.kinds.pod_group import FINISHED_PHASES
 from admission.kinds.requests import pod_requests
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -100,9 +101,10 @@ class PodWaiter:
     `RequestsMeasured` when pods of further pod sets are there, of one whose requests are to be read.
     """
 
-    def __init__(self, client: Client, inbox: Inbox) -> None:
+    def __init__(self, client: Client, inbox: Inbox, cluster: str = LOCAL) -> None:
         self._client = client
         self._inbox = inbox
+        self._cluster = "" if cluster == LOCAL else cluster
         self._waiting: dict[str, _Wait] = {}
         """Waits for the last pod, by uid."""
         self.counting: dict[str, _Wait] = {}
@@ -244,7 +246,7 @@ class PodWaiter:
         """Report pods without a controller; not at the first poll, as Sluice deletes those of some kinds itself."""
         if self._waiting.get(wait.uid) is wait and wait.interval > POLL_INTERVAL[0] and (names or wait.left):
             wait.left = bool(names)
-            text = sentences.left_pods(wait.namespace, names) if names else ""
+            text = sentences.left_pods(wait.namespace, names, self._cluster) if names else ""
             self._inbox.put(Told(wait.uid, StopHindered(text)))
 
     async def _measure_jobs(self, namespace: str, waits: Sequence[_Wait]) -> None:

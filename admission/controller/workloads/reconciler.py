@@ -106,9 +106,9 @@ class Reconciler:
         if not tracked.wait_number:
             workload = tracked.record.workload
             kind = self.environment.kinds.of(workload)
-            label = POD_OWNER if kind is None else kind.pods_label
-            may_start = tracked.unsettled and tracked.finished_as is None
             target = self._runs_in(tracked)
+            label = WORKLOAD_UID if target is not None else POD_OWNER if kind is None else kind.pods_label
+            may_start = tracked.unsettled and tracked.finished_as is None and target is None
             waiter = self._pod_waiter if target is None or target.given_up else target.pod_waiter
             tracked.wait_number = waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
 

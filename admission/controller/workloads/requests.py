@@ -155,6 +155,8 @@ class Requests:
         if step is Step.RELEASE:
             self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
         elif tracked.runs_elsewhere and self._dispatching is not None:
+            if tracked.unsettled and tracked.record.state is State.EVICTING:
+                self._reconciler.wait_for_pods(tracked)
             if not self._kinds.is_composed(tracked.record.workload):
                 self._dispatching.send(tracked)
             elif self._dispatch_group(tracked, self._dispatching, step) and tracked.start_patch is not None:
