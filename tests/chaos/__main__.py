@@ -43,6 +43,8 @@ CLUSTERS = {
     Fault.SLOW_CLUSTER: 2,
     Fault.DISABLE_CLUSTER: 1,
     Fault.REBUILD_CLUSTER: 1,
+    Fault.SCALE: 20,
+    Fault.DELETE_COPY: 8,
 }
 """Number of faults per thousand Jobs, with several clusters."""
 NODES = {Fault.NODE_FAILS: 10, Fault.NODE_GOES: 10}

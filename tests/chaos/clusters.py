@@ -17,16 +17,22 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from zlib import crc32
 
 from admission.cli.demo.account import Phase
+from admission.cli.demo.gangs import workload_of
+from admission.cli.demo.live_pods import is_gated
 from admission.cli.demo.load import prepare
 from admission.cli.demo.plan import queue_documents
 from admission.cli.demo.stage import SLUICE_USER
 from admission.cluster.client import Client
-from admission.kinds.dispatched import ORIGIN
+from admission.cluster.errors import Invalid, NotFound
+from admission.kinds.dispatched import ORIGIN, RUNS_IN
+from admission.model.errors import ClusterError
 from admission.sandbox.sandbox import Sandbox
 from tests.chaos.fleet import Stuck
+from tests.chaos.kinds import PATHS
 from tests.chaos.schedule import Fault
 from tests.chaos.service import Link
 from tests.sandbox_errors import recorded
+from webhooks.policies import GATE_POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -49,17 +55,27 @@ _ROUND: Final = 3.0
 _PATIENCE: Final = 150.0
 _LONG: Final = 12
 """So many times as long as planned runs one of eight Jobs, so that it runs longer than its cluster may be lost."""
+_KINDS: Final = ("Job", "Job", "PodGroup", "StatefulSet")
+"""What is dispatched, in turn."""
+_MOMENTS: Final = ("created", "deleted", "scaled")
+"""What happens to a copy when the leader is killed."""
+_MOMENT: Final = 5.0
+"""Seconds for which that is waited for."""
 _CLUSTERS: Final = "/apis/sluice.dev/v1/clusters"
-_POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+_GATE: Final = f"/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/{GATE_POLICIES[0]}"
 
 
 def plan_over_clusters(plan: ScenePlan) -> ScenePlan:
-    """Return a plan in which some Jobs run long."""
+    """Return a plan in which some Jobs run long, and some of what is dispatched are groups of pods."""
     jobs = (
-        replace(job, run_seconds=job.run_seconds * (_LONG if _draw(job.name) // 64 % 8 == 0 else 1))
+        replace(
+            job,
+            run_seconds=job.run_seconds * (_LONG if _draw(job.name) // 64 % 8 == 0 else 1),
+            kind=_KINDS[_draw(job.name) // 512 % len(_KINDS)] if _is_dispatched(job) else "Job",
+        )
         for job in plan.jobs
     )
-    return replace(plan, jobs=tuple(jobs))
+    return replace(plan, jobs=tuple(jobs), kinds=("pod", "statefulset"), noun="objects")
 
 
 def queues_of_clusters(plan: ScenePlan, clusters: int) -> list[Document]:
@@ -143,11 +159,20 @@ class Clusters:
         self._all = {name: _Cluster(name, Link()) for name in (HUB, *OTHERS[: count - 1])}
         self._submitted: dict[str, PlannedJob] = {}
         self._origins: dict[str, str] = {}
-        """Uid of a Job of the hub -> its key."""
+        """Uid of a Job, or of a pod of a group, in the hub -> key of its object."""
+        self._shown: set[str] = set()
+        """Uids of pods of groups in the hub that say where their copy runs, and have not ended ..."""
+        self._over: set[str] = set()
+        """... and of those that have succeeded."""
+        self._happened = {moment: asyncio.Event() for moment in _MOMENTS}
+        """What happens to copies."""
+        self._killed = Counter[str]()
+        """What had just happened to a copy when the leader was killed, and how often."""
+        self._scaling: set[asyncio.Task[None]] = set()
         self._requeued: set[str] = set()
-        """Uids of Jobs of the hub that are to be queued again, as their cluster is given up."""
+        """Uids of Jobs and pods of the hub that are to be queued again, as their cluster is given up."""
         self._successes = Counter[str]()
-        """Uid of a Job of the hub -> number of its copies that have succeeded."""
+        """Uid of a Job or pod of the hub -> number of its copies that have succeeded."""
         self._excused = Counter[str]()
         """... and how many of them were in clusters that were given up or destroyed."""
         self._late = 0
@@ -226,9 +251,12 @@ class Clusters:
         if _is_dispatched(job):
             preferred = self._others[_draw(job.name) // 2 % len(self._others)].name
             affinity = json.dumps({"preferred": [{"clusters": [preferred]}]})
-            annotations = document["metadata"].setdefault("annotations", {})
-            annotations["sluice.dev/cluster-affinity"] = affinity
-            document["spec"]["managedBy"] = "sluice.dev/dispatch"
+            spec = document["spec"]
+            metadata = document["metadata"] if job.kind != "StatefulSet" else spec["template"]["metadata"]
+            metadata.setdefault("annotations", {})["sluice.dev/cluster-affinity"] = affinity
+            if job.kind == "Job":
+                spec["managedBy"] = "sluice.dev/dispatch"
+            spec.pop("serviceName", None)  # no cluster has that Service
         await cluster.is_open.wait()
         return cluster.client
 
@@ -243,7 +271,7 @@ class Clusters:
         metadata = job["metadata"]
         self._account.advance(self.elapsed())
         if origin := metadata.get("labels", {}).get(ORIGIN):
-            self._copy(cluster, job, origin, is_gone=is_gone)
+            self._copy(cluster, event, origin)
             return
         key = f"{event.namespace}/{event.name}"
         is_suspended = bool(job["spec"].get("suspend"))
@@ -255,8 +283,11 @@ class Clusters:
             self._started(cluster, key)
         self._account.job(key, None if is_gone else job)
 
-    def _copy(self, cluster: _Cluster, copy: Document, origin: str, *, is_gone: bool) -> None:
+    def _copy(self, cluster: _Cluster, event: StorageEvent, origin: str) -> None:
+        """Process a version of a copy, which is a Job or a pod of a group."""
+        copy, is_gone = event.version.obj, event.type == "DELETED"
         uid, key = copy["metadata"]["uid"], self._origins.get(origin, origin)
+        self._note_moment(event)
         if uid not in cluster.copies and uid not in cluster.ended:
             self._copied += 1
             where = [other.name for other in self._others if origin in other.counted()]
@@ -264,16 +295,32 @@ class Clusters:
                 self.doubled.append(f"{key} in {cluster.name}, while it is in {where}")
             self._started(cluster, key)
             cluster.copies[uid] = origin
-        ended = _conditions(copy)
+        ended = _ends(copy)
         if is_gone or ended & {"Complete", "Failed"}:
-            if "Complete" in ended and uid not in cluster.ended:
+            # A pod that ends well because it is deleted has not done its work.
+            is_stopped = copy["kind"] == "Pod" and "deletionTimestamp" in copy["metadata"]
+            if "Complete" in ended and uid not in cluster.ended and not is_stopped:
                 self._successes[origin] += 1
                 cluster.succeeded.add(origin)
-                self._late += "deletionTimestamp" in copy["metadata"]
-                self._excused[origin] += uid in cluster.former
+                # The end of one that succeeds while it is deleted may not be seen, if Sluice or a watch fails then.
+                is_late = "deletionTimestamp" in copy["metadata"]
+                self._late += is_late
+                self._excused[origin] += uid in cluster.former or is_late
             cluster.ended.add(uid)
             cluster.copies.pop(uid, None)
             cluster.former.discard(uid)
+
+    def _note_moment(self, event: StorageEvent) -> None:
+        copy, before = event.version.obj, None if event.before is None else event.before.obj
+        if before is None:
+            moment = "created"
+        elif "deletionTimestamp" in copy["metadata"]:
+            moment = "deleted"
+        elif copy["spec"].get("parallelism") != before["spec"].get("parallelism"):
+            moment = "scaled"
+        else:
+            return
+        self._happened[moment].set()
 
     def _started(self, cluster: _Cluster, key: str) -> None:
         if cluster.former:
@@ -281,15 +328,43 @@ class Clusters:
 
     def _pod(self, cluster: _Cluster, event: StorageEvent) -> None:
         pod, key = event.version.obj, f"{cluster.name}/{event.namespace}/{event.name}"
-        owners = pod["metadata"].get("ownerReferences") or [{"uid": ""}]
-        self._account.advance(self.elapsed())
         is_gone = event.type == "DELETED"
+        self._account.advance(self.elapsed())
+        if cluster.name == HUB and is_gated(pod):
+            self._original(key, pod, is_gone=is_gone)
+            return
+        owners = pod["metadata"].get("ownerReferences") or [{"uid": ""}]
+        origin, owner = (pod["metadata"].get("labels") or {}).get(ORIGIN), owners[0]["uid"]
+        if origin:
+            self._copy(cluster, event, origin)
+            owner = pod["metadata"]["uid"]
         if is_gone:
             cluster.pods.pop(key, None)
         else:
-            cluster.pods[key] = owners[0]["uid"]
-        if owners[0]["uid"] not in cluster.former:
+            cluster.pods[key] = owner
+        if owner in cluster.former:
+            return
+        if origin:  # its original shows to its user what it does
+            self._account.live.pod(key, None if is_gone or is_gated(pod) else pod, self.elapsed())
+        else:
             self._account.pod(key, None if is_gone else pod)
+
+    def _original(self, key: str, pod: Document, *, is_gone: bool) -> None:
+        """Process a pod of a group in the hub, which stays gated: for its user it runs where it says."""
+        uid, workload = pod["metadata"]["uid"], workload_of(pod)
+        self._origins[uid] = workload
+        phase = pod.get("status", {}).get("phase")
+        is_elsewhere = RUNS_IN in (pod["metadata"].get("annotations") or {})
+        if is_elsewhere and not is_gone and phase not in ("Succeeded", "Failed"):
+            self._shown.add(uid)
+        else:
+            self._shown.discard(uid)
+            self._requeued.discard(uid)
+        if phase == "Succeeded":
+            self._over.add(uid)
+        as_shown = {**pod, "spec": {**pod["spec"], "schedulingGates": []}} if is_elsewhere else pod
+        self._account.gangs.pod(key, workload, None if is_gone else as_shown)
+        self._account.submitted(workload)
 
     def _give_up(self, cluster: _Cluster) -> None:
         """Count what was dispatched to a cluster no more: its quota may be used elsewhere from now on."""
@@ -297,8 +372,7 @@ class Clusters:
         cluster.former |= cluster.copies.keys()
         for uid in cluster.former:
             origin = cluster.copies[uid]
-            hub_job = self._account.jobs.get(self._origins.get(origin, ""))
-            if hub_job is not None and not hub_job.suspended and hub_job.phase is Phase.RUNNING:
+            if origin in self._shown or self._job_runs(self._origins.get(origin, "")):
                 self._requeued.add(origin)
         for key, owner in cluster.pods.items():
             if owner in cluster.former:
@@ -307,8 +381,15 @@ class Clusters:
     def _excuse(self, cluster: _Cluster) -> None:
         """Let what has succeeded in a cluster, and may not be known in the hub, succeed once more."""
         for origin in cluster.succeeded:
-            self._excused[origin] += not _has_ended(self._account, self._origins.get(origin, ""))
+            is_over = origin in self._over or _has_ended(self._account, self._origins.get(origin, ""))
+            self._excused[origin] += not is_over
         cluster.succeeded.clear()
+
+    def _job_runs(self, key: str) -> bool:
+        """Whether a dispatched Job runs, as the hub shows it."""
+        job = self._account.jobs.get(key)
+        is_job = job is not None and self._submitted[key].kind == "Job"
+        return is_job and job is not None and not job.suspended and job.phase is Phase.RUNNING
 
     # --- clusters
 
@@ -337,11 +418,76 @@ class Clusters:
         await cluster.stack.aclose()
 
     async def _gated(self, cluster: _Cluster) -> None:
-        while not (await cluster.client.get(_POLICIES))["items"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        cluster.is_open.set()
+        while not cluster.is_open.is_set():
+            try:
+                await cluster.client.get(_GATE)  # written after its policy
+            except NotFound:
+                await asyncio.sleep(0.05)
+            else:
+                cluster.is_open.set()
 
     # --- faults
+
+    async def moment(self, draw: float) -> None:
+        """Wait until something happens to a copy, so that the leader is killed in the middle of that."""
+        moment = _MOMENTS[int(draw * 1009 % len(_MOMENTS))]
+        for event in self._happened.values():
+            event.clear()
+        if moment == "scaled":
+            self._scale(draw)
+        if not await _within(_MOMENT, self._happened[moment].wait()):
+            moment = "created"
+            self._happened[moment].clear()
+            if not await _within(_MOMENT, self._happened[moment].wait()):
+                return
+        self._killed[moment] += 1
+
+    def _scale(self, draw: float) -> None:
+        """Let the user of a dispatched Job or StatefulSet that runs have fewer pods, and soon as many as before."""
+        running = [
+            key
+            for key in self._account.running()
+            if _is_dispatched(job := self._submitted[key]) and job.kind in ("Job", "StatefulSet")
+        ]
+        if running:
+            task = asyncio.create_task(self._scaled(running[int(draw * len(running))], draw))
+            self._scaling.add(task)
+            task.add_done_callback(self._scaling.discard)
+
+    async def _scaled(self, key: str, draw: float) -> None:
+        job = self._submitted[key]
+        path = f"{PATHS[job.kind].format(job.team)}/{job.name}"
+        field = "parallelism" if job.kind == "Job" else "replicas"
+        await self._write(path, {"spec": {field: job.pods - 1}})
+        await asyncio.sleep(3 * draw)
+        await self._write(path, {"spec": {field: job.pods}})
+
+    async def _write(self, path: str, change: Document) -> None:
+        """Change an object of the hub as its user; retry while no webhook answers."""
+        while True:
+            try:
+                await self.hub.patch(path, change)
+            except (NotFound, Invalid):  # its user has deleted it meanwhile, or it has ended
+                return
+            except ClusterError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+    async def _scale_some(self, draw: float) -> None:
+        self._scale(draw)
+
+    async def _delete_copy(self, draw: float) -> None:
+        """Delete the copy of a Job, before its pods, as users do in another cluster who do not know what it is."""
+        running = [
+            (cluster.sandbox.local("admin"), copy["metadata"])
+            for cluster in self._others
+            for copy in cluster.sandbox.local("admin").list("jobs")
+            if copy["metadata"]["uid"] in cluster.copies and copy["metadata"]["uid"] not in cluster.former
+        ]
+        if running:
+            admin, metadata = running[int(draw * len(running))]
+            await admin.delete("jobs", metadata["namespace"], metadata["name"], propagation="Background")
 
     def faults(self, fleet: Fleet) -> dict[Fault, Callable[[float], Awaitable[None]]]:
         """Return what injects each fault of clusters. They last, while others come; at most one in each cluster."""
@@ -359,13 +505,15 @@ class Clusters:
                 await cluster.fault
             cluster.fault = asyncio.create_task(self._within(fault, cluster, works[fault](fleet, cluster, draw)))
 
-        return {fault: partial(inject, fault) for fault in works}
+        of_users = {Fault.SCALE: self._scale_some, Fault.DELETE_COPY: self._delete_copy}
+        return {**of_users, **{fault: partial(inject, fault) for fault in works}}
 
     async def all_over(self) -> None:
         """Wait until no fault is under way. Raises Stuck."""
         for cluster in self._others:
             if cluster.fault is not None:
                 await cluster.fault
+        await asyncio.gather(*self._scaling)
 
     async def _within(self, fault: Fault, cluster: _Cluster, work: Awaitable[None]) -> None:
         try:
@@ -452,7 +600,9 @@ class Clusters:
             if _has_ended(self._account, key):
                 continue
             for cluster in self._all.values():
-                if (found := cluster.sandbox.local("admin").get("jobs", job.team, job.name)) is not None:
+                admin = cluster.sandbox.local("admin")
+                own = [obj for obj in (admin.get("jobs", job.team, job.name),) if obj is not None]
+                for found in own or [pod for pod in admin.list("pods", job.team) if workload_of(pod) == key]:
                     state = {"suspend": found["spec"].get("suspend"), **found.get("status", {})}
                     lines.append(f"{key} in {cluster.name}: {found['metadata']} {state}")
         return "\n".join(lines[:12])
@@ -469,12 +619,25 @@ class Clusters:
             if count > 1 + self._excused[origin]
         ]
         also = sum(count > 1 for count in self._successes.values())
-        where = f"{also} also where they were given up, and {self._late} copies succeeded while they were deleted"
+        again = f"{also} also where they were given up or being deleted"
+        killed = ", ".join(f"{moment} {self._killed[moment]} times" for moment in _MOMENTS)
+        dispatched = f"in {self._copied} dispatches; the leader was killed when a copy had just been {killed}"
+        where = f"{again}; {self._late} copies succeeded while they were deleted"
         return [
-            (not self.doubled, f"no Job had two copies, in {self._copied} dispatches {self.doubled[:2] or ''}"),
+            (not self.doubled, f"nothing had two copies, {dispatched} {self.doubled[:2] or ''}"),
             (not twice, f"none ran to success twice; {where} {twice[:2] or ''}"),
             (not self.early, f"nothing was started where given up copies ran {self.early[:2] or ''}"),
         ]
+
+
+async def _within(seconds: float, wait: Awaitable[object]) -> bool:
+    """Whether something happens within a time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wait
+    except TimeoutError:
+        return False
+    return True
 
 
 def _follow(
@@ -513,6 +676,14 @@ async def _status(fleet: Fleet, cluster: _Cluster) -> dict[str, str]:
             status: dict[str, str] = json.loads(text).get("status") or {}
             return status
     return {}
+
+
+def _ends(copy: Document) -> set[str]:
+    """Return how a Job or a pod has ended, as conditions of a Job; empty: it has not."""
+    if copy["kind"] == "Job":
+        return _conditions(copy)
+    phase = copy.get("status", {}).get("phase")
+    return {"Succeeded": {"Complete"}, "Failed": {"Failed"}}.get(phase, set())
 
 
 def _conditions(job: Document) -> set[str]:

@@ -102,9 +102,10 @@ class FaultInjector:
         await doing[fault.fault](fault.draw)
         self.done[fault.fault] += 1
 
-    async def _kill_leader(self, _: float) -> None:
+    async def _kill_leader(self, draw: float) -> None:
         leader = await self._fleet.leader()
         ready = await self._fleet.is_followed(leader)
+        await self._ground.moment(draw)
         began = time.monotonic()
         await leader.kill()
         await self._fleet.leader()  # possibly the same replica, after its restart

@@ -16,7 +16,7 @@ from admission.model.errors import ClusterError
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from admission.cli.demo.account import SceneAccount
     from admission.cli.demo.plan import Document
@@ -172,7 +172,9 @@ async def _deleted(client: Client, path: str) -> None:
 class RestorationCheck:
     """Checks specs of objects other than Jobs: only those with a suspend field may differ, and only while running."""
 
-    def __init__(self, client: Client, plan: ScenePlan) -> None:
+    def __init__(self, client: Client, plan: ScenePlan, *, may_change: Sequence[str] = ("suspend",)) -> None:
+        """`may_change`: fields of specs that are not compared."""
+        self._may_change = may_change
         kinds = {job.kind for job in plan.jobs}
         self._informers = [Informer(client, path, page=0) for kind, path in _WATCHED.items() if kind in kinds]
         self._written: dict[str, Document] = {}
@@ -203,7 +205,7 @@ class RestorationCheck:
     def see(self, obj: Document) -> None:
         """Check a version of an object."""
         key = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
-        spec = {name: value for name, value in obj["spec"].items() if name != "suspend"}
+        spec = {name: value for name, value in obj["spec"].items() if name not in self._may_change}
         as_written = spec == self._written.setdefault(key, spec)
         if not obj["kind"].startswith("Ray"):
             if not as_written:

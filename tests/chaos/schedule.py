@@ -37,6 +37,8 @@ class Fault(StrEnum):
     SLOW_CLUSTER = "the connection to a cluster slow"
     DISABLE_CLUSTER = "a cluster disabled or drained by an admin, and back"
     REBUILD_CLUSTER = "a cluster destroyed, and rebuilt under its name"
+    SCALE = "what was dispatched given fewer pods by its user, and as many as before"
+    DELETE_COPY = "the copy of a Job deleted by others, before its pods"
     EDIT_BUDGET = "a Budget cut, given another scope, or made anew"
     CHANGE_LIMIT = "limits of users changed"
     RESERVE = "quota reserved for seconds"

@@ -107,7 +107,8 @@ async def storm(
 
     `by_topology`: the plan has Jobs only, and their pods are placed by topology. `with_policies`: it has Jobs only, of
     several users with Budgets, limits, Reservations and calendars. `clusters`: how many share the quota; with several,
-    the plan has Jobs only. `replays`: a replay of the ledger has to agree with what happened.
+    the plan has Jobs only, of which some become groups. `replays`: a replay of the ledger has to agree with what
+    happened.
     """
     queues = queue_objects(plan) if by_topology else queue_documents(plan)
     policies = Policies(plan, steady=not counts.get(Fault.STEP_CLOCK)) if with_policies else None
@@ -124,7 +125,8 @@ async def storm(
         ground = Clusters(folder, plan, account, clusters, submit=lambda job: _create(ground, plan, job, _as_it_is))
     async with ground:
         client = ground.hub
-        restoration, floor = RestorationCheck(client, plan), Floor(client, plan)
+        restoration = RestorationCheck(client, plan, may_change=("suspend", *(("replicas",) if clusters > 1 else ())))
+        floor = Floor(client, plan)
         if by_topology:
             await floor.build()
         settings = {**plan.settings, **ground.settings}
@@ -165,8 +167,12 @@ async def storm(
                 faults_seen = await client.get("/sandbox/faults")
         elapsed = ground.elapsed()
         errors, over_clusters = ground.errors(), ground.promises()
-    # A copy may end before its Job is unsuspended, as that is written after it was created.
-    starts = {key: max(job.starts, int(clusters > 1)) for key, job in account.jobs.items()}
+    starts = {key: job.starts for key, job in account.jobs.items()}
+    if clusters > 1:
+        # A copy may end before its Job is unsuspended, as that is written after it was created. Copies of a group that
+        # others delete, as with a cluster, are made again in the same admission.
+        are_groups = {f"{job.team}/{job.name}" for job in plan.jobs if job.kind != "Job"}
+        starts = {key: 1 if key in are_groups else max(count, 1) for key, count in starts.items()}
     promises = (
         (not stuck, f"the test ran to its end {stuck}"),
         *close(account, Costs({}, 0), elapsed).promises,
@@ -238,6 +244,9 @@ class OneCluster:
 
     def faults(self, _: Fleet) -> dict[Fault, Callable[[float], Awaitable[None]]]:
         return {}
+
+    async def moment(self, _: float) -> None:
+        """Wait for nothing: the leader is killed at any time."""
 
     async def all_over(self) -> None:
         """Wait for nothing: no fault lasts."""
