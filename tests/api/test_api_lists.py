@@ -195,8 +195,8 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
          ["Name", "ClusterQueue", "Quota", "Where", "Start", "End", "State", "Age"],
          ["one", "cq", "default/cpu=4", "r1,r2", "2030-12-01T08:00:00Z", "2030-12-01T18:00:00Z", "Pending"]),
         ("clusters", manifest("Cluster", "one", spec={"kubeconfig": "one.yaml"}),
-         ["Name", "State", "Since", "Message", "Age"],
-         ["one", "Connecting", None, "the leader has not tried yet to join it"]),
+         ["Name", "State", "Since", "Nodes", "Held", "Seen", "Message", "Age"],
+         ["one", "Connecting", None, None, "", None, "the leader has not tried yet to join it"]),
     ],
 )  # fmt: skip
 async def test_queue_objects_are_served_as_tables(api, path, document, columns, cells):
