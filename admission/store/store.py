@@ -243,7 +243,7 @@ class Store:
         async with self.reports.turn:
             return await outcomes(self._database, objectives, bounds, now=self._clock())
 
-    async def fairness(self, *, start: float, end: float) -> Fairness:
+    async def fairness(self, *, start: float, end: float, cohort: str = "", including: str = "") -> Fairness:
         """Return what ClusterQueues were entitled to, received, lent and borrowed (see `ledger.fairness`).
 
         It begins at a full hour, and where the ledger is complete.
@@ -259,7 +259,9 @@ class Store:
                 return Fairness(end, end, {}, {})
             by = ["clusterqueue", "flavor"]
             series = await usage_series(self._database, by, start=start, end=end, step=rollup.HOUR, where={})
-            return await asyncio.to_thread(fairness, versions, series, waited, start, end)
+            return await asyncio.to_thread(
+                fairness, versions, series, waited, start, end, cohort=cohort, including=including
+            )
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float | None, where: Mapping[str, Collection[str]]

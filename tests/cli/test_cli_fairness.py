@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 
 import pytest
 from command_runner import Sluice
@@ -20,11 +21,10 @@ NOW = 480_000 * HOUR
 GPU = "nvidia.com/gpu"
 
 
-@pytest.fixture
-async def lent(store: Store, clock: Clock) -> None:
+async def lend(store: Store, clock: Clock, lenders: Mapping[str, int]) -> None:
     clock.now = NOW
     epoch = await store.lead("test")
-    for name, gpus in (("ml", 4), ("vision", 8)):
+    for name, gpus in {"ml": 4, **lenders}.items():
         await create_objects(store, cluster_queue(name, quotas={"h100": {GPU: gpus}}, cohortName="all"))
     workload = Workload("1", "a", "train", "main", 0, NOW, (PodSet("main", 1, {GPU: 6}),))
     holds = Admission("ml", (PodSetAssignment("main", {GPU: "h100"}, {GPU: 6}, 1),))
@@ -32,6 +32,11 @@ async def lent(store: Store, clock: Clock) -> None:
     await store.commit(Changes(workloads=(record,), opened=(Opened(workload, holds, NOW),)), epoch=epoch)
     await store.commit(Changes(closed=(Closed("1", NOW + 2 * HOUR, "Finished"),)), epoch=epoch)
     clock.now = NOW + 3 * HOUR
+
+
+@pytest.fixture
+async def lent(store: Store, clock: Clock) -> None:
+    await lend(store, clock, {"vision": 8})
 
 
 @pytest.mark.usefixtures("lent")
@@ -45,6 +50,17 @@ async def test_shares_and_loans_are_printed_in_hours(sluice: Sluice):
     ]
     done = await sluice("report", "fairness", "--from", "3h", "--loans")
     assert done.stdout.splitlines()[1:] == ["LENDER  RESOURCE          ml", f"vision  {GPU}  4.00"]
+
+
+async def test_what_others_than_the_largest_lent_is_one_row(sluice: Sluice, store: Store, clock: Clock):
+    await lend(store, clock, {"vision": 41, **{f"q-{n:02}": 1 for n in range(59)}})
+    done = await sluice("report", "fairness", "--from", "3h", "--loans", "-o", "csv")
+    assert done.exit_code == 0, done.stderr
+    header, *rows = csv.reader(io.StringIO(done.stdout))
+    assert header == ["LENDER", "RESOURCE", "ml"]
+    # For two hours, 2 GPUs of 100.
+    assert [(lender, lent) for lender, _, lent in rows[:2]] == [("(others)", "0.40"), ("q-00", "0.04")]
+    assert (len(rows), rows[-1][0], rows[-1][2]) == (51, "vision", "1.64")
 
 
 @pytest.mark.usefixtures("lent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
@@ -141,6 +142,47 @@ async def test_what_was_lent_is_what_was_borrowed_and_waiting_is_demand(store: S
     }
     assert sum(found.loans.values()) == pytest.approx(ml.borrowed)
     assert vision.lent + speech.lent == pytest.approx(ml.borrowed - 4 * HOUR)
+
+
+async def test_the_largest_lenders_and_borrowers_are_named_and_the_others_summed_up(store: Store, clock: Clock):
+    clock.now = NOW
+    epoch = await store.lead("test")
+    found = [
+        manifest("ClusterQueue", f"{kind}-{n:02}", spec={"cohortName": cohort, "resourceGroups": quota(gpus)})
+        for n in range(60)
+        for kind, cohort, gpus in (("lends", "all", 10 + n), ("borrows", "some", 1))
+    ]
+    await create_objects(store, manifest("Cohort", "some", spec={"parentName": "all"}), *found)
+    opened = []
+    for n in range(60):
+        name, gpus = f"borrows-{n:02}", 3 + n
+        workload = Workload(name, "a", name, name, 0, NOW, (PodSet("main", 1, {GPU: gpus}),))
+        # Half of the hour: each leaves half a GPU idle, which the others borrow.
+        holds = Admission(name, (PodSetAssignment("main", {GPU: "h100"}, {GPU: gpus}, 1),))
+        await store.commit(Changes(workloads=(WorkloadRecord(workload, State.ADMITTED, NOW),)), epoch=epoch)
+        opened.append(Opened(workload, holds, NOW + HOUR / 2))
+    await store.commit(Changes(opened=tuple(opened)), epoch=epoch)
+    clock.now = NOW + HOUR
+    whole = await store.fairness(start=NOW, end=NOW + HOUR)
+    named = {loan.lender for loan in whole.loans} - {""}, {loan.borrower for loan in whole.loans} - {""}
+    assert named == ({f"lends-{n:02}" for n in range(10, 60)}, {f"borrows-{n:02}" for n in range(10, 60)})
+    assert len(whole.loans) == 51 * 51
+    one = await store.fairness(start=NOW, end=NOW + HOUR, cohort="some", including="borrows-03")
+    assert {name for name, _ in one.shares} == {f"borrows-{n:02}" for n in range(60)}
+    # Members of the Cohort are named first. Those that borrow less lend more, as nobody borrows of itself.
+    assert {loan.lender for loan in one.loans} - {""} == {f"borrows-{n:02}" for n in range(50)}
+    assert {loan.borrower for loan in one.loans} == {"", "borrows-03", *named[1]}
+    for report in (whole, one):
+        of_lender, of_borrower = defaultdict[str, float](float), defaultdict[str, float](float)
+        for loan, amount in report.loans.items():
+            assert loan.lender != loan.borrower or not loan.lender
+            of_lender[loan.lender] += amount
+            of_borrower[loan.borrower] += amount
+        for sums, field in ((of_lender, "lent"), (of_borrower, "borrowed")):
+            for name in sums.keys() - {""}:
+                assert sums[name] == pytest.approx(getattr(whole.shares[name, GPU], field))
+            shares = [share for (name, _), share in whole.shares.items() if name not in sums]
+            assert sums[""] == pytest.approx(sum(getattr(share, field) for share in shares)), field
 
 
 async def test_quota_counts_as_it_was_and_lowered_quota_was_lent_by_nobody(store: Store, clock: Clock):

@@ -47,6 +47,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "by": ("string", "Fields to group the report by, separated by commas: queue, user, label:cost-center, ..."),
     "container": ("string", "Container of the pod; default: the only one."),
     "cohort": ("string", "Only what concerns the ClusterQueues in this Cohort."),
+    "including": ("string", "A ClusterQueue that the loans name, also if it is not among the largest of its tree."),
     "cluster": ("string", "Name of a cluster: only workloads in it."),
     "clusterqueue": ("string", "Only usage in this ClusterQueue; may be repeated, as all filters of the report."),
     "continue": ("string", "Token of the previous page, for the next page of a list."),

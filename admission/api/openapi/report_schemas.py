@@ -739,11 +739,11 @@ class Loan(Model):
     """What a ClusterQueue, or a Cohort of its own quota, lent to a ClusterQueue."""
 
     lender_kind: str
-    """ClusterQueue or Cohort; empty: nobody, as quota had been lowered below what was in use."""
+    """ClusterQueue or Cohort; Others: all that are not named; empty: nobody, as quota was below what was in use."""
     lender: str
-    """Its name."""
+    """Its name; empty for Others."""
     borrower: str
-    """The ClusterQueue that borrowed."""
+    """The ClusterQueue that borrowed; empty: all that are not named."""
     flavor: str
     """The ResourceFlavor."""
     resource: str
@@ -758,7 +758,7 @@ class FairnessReport(_TimeReport):
     items: tuple[FairShareOfQueue, ...]
     """By ClusterQueue and resource."""
     loans: tuple[Loan, ...]
-    """Who lent to whom."""
+    """Who lent to whom. The 50 largest lenders and borrowers of each tree and resource are named, others summed up."""
 
 
 class TopologyRun(Model):

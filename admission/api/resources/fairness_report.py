@@ -22,10 +22,10 @@ class FairnessReports:
 
     async def get(self, request: web.Request) -> web.Response:
         """Return the report of the time in the query, of `cohort` if it is given. Raises BadRequest."""
-        now, cohort = self._store.reports.now(), request.query.get("cohort", "")
+        now = self._store.reports.now()
         times = report_times(request.query, now)
-        found = await self._store.fairness(start=times.start, end=min(times.end, now))
-        members = {name for (name, _), share in found.shares.items() if not cohort or share.cohort == cohort}
+        selected = {name: request.query.get(name, "") for name in ("cohort", "including")}
+        found = await self._store.fairness(start=times.start, end=min(times.end, now), **selected)
         items = [
             {
                 "clusterQueue": name,
@@ -39,7 +39,7 @@ class FairnessReports:
                 "lentSeconds": _plain(resource, share.lent),
             }
             for (name, resource), share in found.shares.items()
-            if name in members and (share.nominal or share.demand)
+            if share.nominal or share.demand
         ]
         loans = [
             {
@@ -51,7 +51,6 @@ class FairnessReports:
                 "amountSeconds": _plain(loan.resource, seconds),
             }
             for loan, seconds in found.loans.items()
-            if loan.borrower in members or loan.lender in (*members, cohort)
         ]
         return reply(FAIRNESS_REPORT.document(**times.fields(found.start, found.end), items=items, loans=loans))
 

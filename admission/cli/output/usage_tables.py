@@ -192,12 +192,13 @@ def fairness_rows(document: Document) -> list[list[str]]:
 
 def loan_rows(document: Document) -> list[list[str]]:
     """Return a matrix: a header with the borrowers, and a row for each lender and resource, in hours."""
-    borrowers = sorted({loan["borrower"] for loan in document["loans"]})
+    borrowers = sorted({loan["borrower"] for loan in document["loans"]}, key=lambda name: (not name, name))
     sums: defaultdict[tuple[str, str], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for loan in document["loans"]:
-        lender = f"Cohort {loan['lender']}" if loan["lenderKind"] == "Cohort" else loan["lender"] or "(over quota)"
+        unnamed = "(others)" if loan["lenderKind"] == "Others" else "(over quota)"
+        lender = f"Cohort {loan['lender']}" if loan["lenderKind"] == "Cohort" else loan["lender"] or unnamed
         sums[lender, loan["resource"]][loan["borrower"]] += loan["amountSeconds"]
-    rows = [["LENDER", "RESOURCE", *map(inert, borrowers)]]
+    rows = [["LENDER", "RESOURCE", *(inert(name) or "(others)" for name in borrowers)]]
     for (lender, resource), lent in sorted(sums.items()):
         unit = usage_unit(resource).seconds
         rows.append([inert(lender), _cell("resource", resource), *(f"{lent[name] / unit:.2f}" for name in borrowers)])

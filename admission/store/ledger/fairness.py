@@ -9,6 +9,9 @@ the tree in proportion to the weights of its children, but to none more than its
 **Lent**, by flavor and resource: what a ClusterQueue borrowed counts as lent by the Cohorts' own quota in its tree
 first, then by the other ClusterQueues, both in proportion to their idle quota up to their lending limits. Kueue's rules
 do not define which queue lends to which.
+
+In an hour each lender lends to each borrower but itself a product of two numbers, one of each (`_Lending`). So the sums
+of all take time in proportion to the ClusterQueues. Pairs are named among the largest lenders and borrowers of a tree.
 """
 
 from __future__ import annotations
@@ -23,11 +26,22 @@ from admission.model.queues import ClusterQueue, Cohort
 from admission.store.ledger.rollup import HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from admission.model.quotas import ResourceGroups
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.records import QueueObjectVersion
+
+    _Used = Mapping[str, Mapping["FlavorResource", tuple[float, float]]]
+    """What ClusterQueues used in an hour: within nominal quota, and borrowed."""
+    _Lenders = dict[tuple[str, str], float]
+    """An amount of each lender, by kind and name."""
+
+
+MOST_NAMED = 50
+"""Lenders, and borrowers, of a tree and resource that loans name; the others are summed up."""
+OTHERS = "Others"
+"""Kind of lender of what all others have lent."""
 
 
 class FlavorResource(NamedTuple):
@@ -72,7 +86,9 @@ class LoanKey(NamedTuple):
     lender_kind: str
     """Empty: nobody had it to lend, as quota had been lowered below what was in use."""
     lender: str
+    """Empty for OTHERS."""
     borrower: str
+    """Empty: all that are not named."""
     flavor: str
     resource: str
 
@@ -90,11 +106,20 @@ class Fairness:
 
 
 def fairness(
-    versions: Sequence[QueueObjectVersion], series: UsageSeries, demands: Iterable[Demand], start: float, end: float
+    versions: Sequence[QueueObjectVersion],
+    series: UsageSeries,
+    demands: Iterable[Demand],
+    start: float,
+    end: float,
+    *,
+    cohort: str = "",
+    including: str = "",
 ) -> Fairness:
-    """Return shares and loans; `start` is a full hour, and `series` has buckets of an hour."""
-    hours = math.ceil((end - start) / HOUR)
-    waiting = _by_hour(demands, start, end, hours)
+    """Return shares and loans; `start` is a full hour, and `series` has buckets of an hour.
+
+    With `cohort` only what concerns the ClusterQueues in it. Loans name the ClusterQueue `including` at any size.
+    """
+    waiting = _by_hour(demands, start, end, math.ceil((end - start) / HOUR))
     used: dict[int, dict[str, dict[FlavorResource, tuple[float, float]]]] = {}
     for at, rows in series.buckets:
         of_hour = used.setdefault(round((at - start) / HOUR), {})
@@ -102,13 +127,41 @@ def fairness(
             of = FlavorResource(str(row.group["flavor"]), str(row.group["resource"]))
             of_hour.setdefault(str(row.group["cluster_queue"]), {})[of] = row.nominal_seconds, row.borrowed_seconds
     shares: defaultdict[tuple[str, str], Share] = defaultdict(Share)
+    lent: defaultdict[str, _Lenders] = defaultdict(lambda: defaultdict(float))
+    roots: dict[tuple[str, str], str] = {}
+    for hour, seconds, root in _trees_by_hour(versions, start, end):
+        roots.update(((node.kind, node.name), root.name) for node in root.walk())
+        _add_hour(root, seconds, used.get(hour, {}), waiting, hour, shares, lent)
+    members = {name for (name, _), share in shares.items() if not cohort or share.cohort == cohort}
+    selected = {(ClusterQueue.kind, name) for name in members} | {(Cohort.kind, cohort)}
+    always = {(ClusterQueue.kind, including), (Cohort.kind, cohort)}
+    lenders = {resource: _largest(amounts, roots, selected, always) for resource, amounts in lent.items()}
+    borrowed: defaultdict[str, _Lenders] = defaultdict(dict)
+    for (name, resource), share in shares.items():
+        borrowed[resource][ClusterQueue.kind, name] = share.borrowed
+    borrowers = {resource: _largest(amounts, roots, selected, always) for resource, amounts in borrowed.items()}
     loans: defaultdict[LoanKey, float] = defaultdict(float)
+    # The largest are known only now; to hold the lending of all hours would take more memory than it takes time.
+    for hour, seconds, root in _trees_by_hour(versions, start, end):
+        nodes = [*root.walk()]
+        if any((node.kind, node.name) in selected for node in nodes):
+            for of, lending in _lendings(nodes, seconds, used.get(hour, {})):
+                named = lenders.get(of.resource, set()), borrowers[of.resource]
+                _add_loans(lending, of, named, selected, loans)
+    of_members = {key: share for key, share in sorted(shares.items()) if key[0] in members}
+    return Fairness(start, end, of_members, dict(sorted(loans.items())))
+
+
+def _trees_by_hour(
+    versions: Sequence[QueueObjectVersion], start: float, end: float
+) -> Iterator[tuple[int, float, TreeNode]]:
+    """Yield the number of each hour, its seconds and each root."""
     objects: dict[tuple[str, str], ClusterQueue | Cohort] = {}
     roots: list[TreeNode] = []
     position = 0
-    for hour in range(hours):
+    for hour in range(math.ceil((end - start) / HOUR)):
         begins = start + hour * HOUR
-        seconds, before = min(end - begins, HOUR), position
+        before = position
         # Objects that are created within the hour count for the whole of it, as they may be used.
         while position < len(versions) and versions[position].at <= begins + (HOUR if not objects else 0):
             _apply(objects, versions[position])
@@ -116,8 +169,22 @@ def fairness(
         if position != before:
             roots = _trees(objects)
         for root in roots:
-            _add_hour(root, seconds, used.get(hour, {}), waiting, hour, shares, loans)
-    return Fairness(start, end, dict(sorted(shares.items())), dict(sorted(loans.items())))
+            yield hour, min(end - begins, HOUR), root
+
+
+def _largest(
+    amounts: _Lenders,
+    roots: Mapping[tuple[str, str], str],
+    selected: set[tuple[str, str]],
+    always: set[tuple[str, str]],
+) -> set[tuple[str, str]]:
+    """Return those with the largest amounts of each tree, the selected ones first, and those to name `always`."""
+    found, places = set(always), defaultdict[str, int](int)
+    for each in sorted((key for key in amounts if amounts[key]), key=lambda key: (key not in selected, -amounts[key])):
+        places[roots[each]] += 1
+        if places[roots[each]] <= MOST_NAMED:
+            found.add(each)
+    return found
 
 
 @dataclass(slots=True)
@@ -197,19 +264,16 @@ def _trees(objects: Mapping[tuple[str, str], ClusterQueue | Cohort]) -> list[Tre
 def _add_hour(
     root: TreeNode,
     seconds: float,
-    used: Mapping[str, Mapping[FlavorResource, tuple[float, float]]],
+    used: _Used,
     waiting: Mapping[tuple[str, str], Sequence[float]],
     hour: int,
     shares: defaultdict[tuple[str, str], Share],
-    loans: defaultdict[LoanKey, float],
+    lent: defaultdict[str, _Lenders],
 ) -> None:
     """Add what one tree had in an hour."""
     nodes = [*root.walk()]
     queues = [node for node in nodes if node.kind == ClusterQueue.kind]
-    of = {each for node in nodes for each in node.nominal} | {
-        each for node in queues for each in used.get(node.name, ())
-    }
-    for resource in sorted({each.resource for each in of}):
+    for resource in sorted({each.resource for each in _all_of(nodes, used)}):
         demands: dict[str, float] = {}
         for node in queues:
             share = shares[node.name, resource]
@@ -224,8 +288,21 @@ def _add_hour(
             demands[node.name] = demand / seconds
         for name, amount in entitlements(root, resource, demands).items():
             shares[name, resource].entitled += amount * seconds
-    for each in sorted(of):
-        _add_loans(nodes, each, seconds, used, shares, loans)
+    for of, lending in _lendings(nodes, seconds, used):
+        for lender, amount in lending.sums():
+            lent[of.resource][lender] += amount
+            if lender[0] == ClusterQueue.kind:
+                shares[lender[1], of.resource].lent += amount
+
+
+def _all_of(nodes: Iterable[TreeNode], used: _Used) -> set[FlavorResource]:
+    """Return of what these have quota, or used something."""
+    found: set[FlavorResource] = set()
+    for node in nodes:
+        found.update(node.nominal)
+        if node.kind == ClusterQueue.kind:
+            found.update(used.get(node.name, ()))
+    return found
 
 
 def entitlements(root: TreeNode, resource: str, demands: Mapping[str, float]) -> dict[str, float]:
@@ -264,60 +341,106 @@ def _divided(amount: float, rooms: Sequence[float], weights: Sequence[float]) ->
     """Divide an amount in proportion to weights, to nobody more than its room; weight 0 gets what others leave."""
     parts = [0.0] * len(rooms)
     for weighted in (True, False):
+        of = [weight if weighted else 1.0 for weight in weights]
         open_ = [n for n, room in enumerate(rooms) if room > 0 and (weights[n] > 0) == weighted]
-        while open_ and amount > 0:
-            total = sum(weights[n] if weighted else 1.0 for n in open_)
-            level = min((rooms[n] - parts[n]) / (weights[n] if weighted else 1.0) for n in open_)
-            if level * total > amount:
-                level = amount / total
-            for n in open_:
-                parts[n] += level * (weights[n] if weighted else 1.0)
-            amount -= level * total
-            full = [n for n in open_ if rooms[n] - parts[n] <= 1e-9 * rooms[n]]
-            if not full:
-                break
-            open_ = [n for n in open_ if n not in full]
+        open_.sort(key=lambda n: rooms[n] / of[n])
+        totals = [*accumulate(of[n] for n in reversed(open_))]
+        for n in open_:  # those that are full first
+            parts[n] = min(rooms[n], amount * of[n] / totals.pop())
+            amount = max(0.0, amount - parts[n])
     return parts
 
 
+class _Lending(NamedTuple):
+    """What was lent in an hour: by each lender to each borrower but itself the product of their numbers."""
+
+    idle: tuple[_Lenders, _Lenders]
+    """Numbers of the lenders: Cohorts, and ClusterQueues."""
+    parts: tuple[dict[str, float], dict[str, float]]
+    """Numbers of the borrowers, for either."""
+    missing: dict[str, float]
+    """What nobody had to lend, by borrower."""
+
+    def sums(self) -> Iterator[tuple[tuple[str, str], float]]:
+        """Yield what each has lent."""
+        for idle, parts in zip(self.idle, self.parts, strict=True):
+            whole = sum(parts.values())
+            for (kind, name), amount in idle.items():
+                own = parts.get(name, 0.0) if kind == ClusterQueue.kind else 0.0
+                yield (kind, name), amount * max(0.0, whole - own)
+
+
+def _lendings(nodes: Sequence[TreeNode], seconds: float, used: _Used) -> Iterator[tuple[FlavorResource, _Lending]]:
+    """Yield the lending of all of which something was borrowed in a tree."""
+    for of in sorted(_all_of(nodes, used)):
+        borrowed: dict[str, float] = {}
+        of_cohorts: _Lenders = {}
+        of_queues: _Lenders = {}
+        for node in nodes:
+            nominal = node.nominal.get(of, 0) * seconds
+            if node.kind == Cohort.kind:
+                if nominal:
+                    of_cohorts[node.kind, node.name] = nominal
+                continue
+            within, beyond = used.get(node.name, {}).get(of, (0.0, 0.0))
+            if beyond:
+                borrowed[node.name] = beyond
+            if (idle := min(nominal - within, node.lending.get(of, 0) * seconds)) > 0:
+                of_queues[node.kind, node.name] = idle
+        if whole := sum(borrowed.values()):
+            yield of, _lending(borrowed, whole, of_cohorts, of_queues)
+
+
+def _lending(borrowed: Mapping[str, float], whole: float, of_cohorts: _Lenders, of_queues: _Lenders) -> _Lending:
+    found = _Lending((of_cohorts, of_queues), ({}, {}), {})
+    capacity, idle = sum(of_cohorts.values()), sum(of_queues.values())
+    first = min(1.0, capacity / whole)
+    rest = whole * (1 - first)
+    for borrower, amount in borrowed.items():
+        available = idle - of_queues.get((ClusterQueue.kind, borrower), 0.0)
+        second = (1 - first) * min(1.0, available / rest) if rest else 0.0
+        if first:
+            found.parts[0][borrower] = amount * first / capacity
+        if second:
+            found.parts[1][borrower] = amount * second / available
+        if (missing := amount * (1 - first - second)) > amount * 1e-9:
+            found.missing[borrower] = missing
+    return found
+
+
 def _add_loans(
-    nodes: Sequence[TreeNode],
+    lending: _Lending,
     of: FlavorResource,
-    seconds: float,
-    used: Mapping[str, Mapping[FlavorResource, tuple[float, float]]],
-    shares: defaultdict[tuple[str, str], Share],
+    named: tuple[set[tuple[str, str]], set[tuple[str, str]]],
+    selected: set[tuple[str, str]],
     loans: defaultdict[LoanKey, float],
 ) -> None:
-    """Add who lent to whom in a tree."""
-    borrowed: dict[str, float] = {}
-    idle: dict[tuple[str, str], float] = {}
-    for node in nodes:
-        nominal = node.nominal.get(of, 0) * seconds
-        if node.kind == Cohort.kind:
-            idle[node.kind, node.name] = nominal
-            continue
-        within, beyond = used.get(node.name, {}).get(of, (0.0, 0.0))
-        if beyond:
-            borrowed[node.name] = beyond
-        idle[node.kind, node.name] = max(0.0, min(nominal - within, node.lending.get(of, 0) * seconds))
-    whole = sum(borrowed.values())
-    if not whole:
-        return
-    of_cohorts = {key: amount for key, amount in idle.items() if key[0] == Cohort.kind and amount}
-    first = min(1.0, sum(of_cohorts.values()) / whole)
-    for borrower, amount in borrowed.items():
-        others = {k: one for k, one in idle.items() if k[0] == ClusterQueue.kind and k[1] != borrower and one}
-        rest, available = whole * (1 - first), sum(others.values())
-        second = (1 - first) * (min(1.0, available / rest) if rest else 0.0)
-        for lenders, part in ((of_cohorts, first), (others, second)):
-            total = sum(lenders.values())
-            for (kind, name), capacity in lenders.items():
-                lent = amount * part * capacity / total
-                loans[LoanKey(kind, name, borrower, *of)] += lent
-                if kind == ClusterQueue.kind:
-                    shares[name, of.resource].lent += lent
-        if (missing := amount * (1 - first - second)) > amount * 1e-9:
-            loans[LoanKey("", "", borrower, *of)] += missing
+    """Add who lent to whom by the lenders and borrowers that are `named`, if either is `selected`."""
+
+    def lender_of(key: tuple[str, str]) -> tuple[str, str, bool]:
+        return *(key if key in named[0] else (OTHERS, "")), key in selected
+
+    def borrower_of(name: str) -> tuple[str, bool]:
+        key = ClusterQueue.kind, name
+        return name if key in named[1] else "", key in selected
+
+    for idle, parts in zip(lending.idle, lending.parts, strict=True):
+        lenders: defaultdict[tuple[str, str, bool], float] = defaultdict(float)
+        borrowers: defaultdict[tuple[str, bool], float] = defaultdict(float)
+        own: defaultdict[tuple[tuple[str, str, bool], tuple[str, bool]], float] = defaultdict(float)
+        for key, capacity in idle.items():
+            lenders[lender_of(key)] += capacity
+        for name, part in parts.items():
+            borrowers[borrower_of(name)] += part
+            if capacity := idle.get((ClusterQueue.kind, name), 0.0):
+                own[lender_of((ClusterQueue.kind, name)), borrower_of(name)] += capacity * part
+        for lender, capacity in lenders.items():
+            for borrower, part in borrowers.items():
+                if (lender[2] or borrower[1]) and (lent := capacity * part - own.get((lender, borrower), 0.0)) > 0:
+                    loans[LoanKey(*lender[:2], borrower[0], *of)] += lent
+    for name, amount in lending.missing.items():
+        if (ClusterQueue.kind, name) in selected:
+            loans[LoanKey("", "", borrower_of(name)[0], *of)] += amount
 
 
 def _by_hour(demands: Iterable[Demand], start: float, end: float, hours: int) -> dict[tuple[str, str], list[float]]:

@@ -6,6 +6,8 @@ import { cohortLink, queueLink, useParameter } from "../lib/router.js";
 import { compareResources } from "../lib/tree.js";
 import { html } from "../lib/ui.js";
 
+// What the report sums up: the key of such lenders, and that of such borrowers.
+const OTHERS = ["Others/", ""];
 // Rows of ClusterQueues, and lenders and borrowers, beside the ClusterQueue of the page; what is beyond them is summed up.
 const MOST = 20, MOST_LOANS = 10;
 const SUMS = ["demandSeconds", "entitledSeconds", "receivedSeconds", "borrowedSeconds", "lentSeconds"];
@@ -14,7 +16,7 @@ const PERIODS = [{ value: "1d", text: "Day" }, { value: "7d", text: "Week" }, { 
 export function FairShare({ cohort, name }) {
   const [from, setFrom] = useParameter("fair", "30d");
   const [resource, setResource] = useParameter("resource");
-  const found = useAnswer("/apis/sluice.dev/v1/reports/fairness", { cohort, from }, { everyMs: 300000 });
+  const found = useAnswer("/apis/sluice.dev/v1/reports/fairness", { cohort, from, including: name }, { everyMs: 300000 });
   if (found.error && !found.data) return html`<${Failure} error=${found.error} retry=${found.again} />`;
   if (!found.data) return html`<${Loading} />`;
   const resources = [...new Set(found.data.items.map((item) => item.resource))].sort(compareResources);
@@ -74,10 +76,11 @@ function Loans({ loans, resource, cohort, name, shown }) {
     : lender ? html`<a href=${queueLink(lender)}><bdi>${lender}</bdi></a>` : html`<span class="soft">over quota</span>`);
   // Lines of the table, each with those it sums up: the largest, and one for all others.
   const lines = (all, own, title) => {
-    const sorted = [...all.values()].sort((a, b) => b.sum - a.sum || a.key.localeCompare(b.key));
-    const [first, others] = folded(sorted, MOST_LOANS, (each) => each.key === own);
+    const isRest = (each) => OTHERS.includes(each.key), rest = [...all.values()].filter(isRest);
+    const sorted = [...all.values()].filter((each) => !isRest(each)).sort((a, b) => b.sum - a.sum || a.key.localeCompare(b.key));
+    const [first, beyond] = folded(sorted, MOST_LOANS, (each) => each.key === own), others = [...beyond, ...rest];
     const found = first.map((each) => ({ key: each.key, title: title(each), of: [each] }));
-    return others.length ? [...found, { key: "", title: html`<span class="soft">${count(others.length)} others</span>`, of: others }] : found;
+    return others.length ? [...found, { key: "", title: html`<span class="soft">${!rest.length && count(others.length)} others</span>`, of: others }] : found;
   };
   const rows = lines(lenders, name ? `ClusterQueue/${name}` : `Cohort/${cohort}`, named), columns = lines(borrowers, name, (each) => html`<bdi>${each.key}</bdi>`);
   const amount = (row, column) => row.of.reduce((all, lender) => column.of.reduce((sum, borrower) => sum + (lender.to[borrower.key] || 0), all), 0);
@@ -87,5 +90,5 @@ function Loans({ loans, resource, cohort, name, shown }) {
     <tbody>${rows.map((row) => html`<tr key=${row.key}><th scope="row">${row.title}</th>
       ${columns.map((column) => html`<td key=${column.key} class="number">${amount(row, column) ? shown(amount(row, column)) : html`<span class="soft">–</span>`}</td>`)}</tr>`)}</tbody>
   </table></div><p class="soft small table-note">In ${hoursName(resource)}. What was borrowed counts as lent by the Cohorts' own quota first, then by the other queues in proportion to their idle quota in that hour.${
-    isFolded && html` <code>sluice report fairness --loans --cohort ${cohort}</code> lists the others.`}</p>`;
+    isFolded && html` <code>sluice report fairness --loans --cohort ${cohort}</code> lists more of them.`}</p>`;
 }
