@@ -110,6 +110,10 @@ async def test_pod_of_a_group_that_is_deleted_here_or_there_is_replaced_after_it
 
     await hub.user.delete("pods", "team-a", "g-0")
     await seen(hub.b.user, "g-0", lambda obj: "deletionTimestamp" in obj["metadata"])
+    await hub.world.apply(cluster("b", state="Draining"))
+    await state(hub.world, "Draining")
+    await hub.world.apply(cluster("b"))
+    await state(hub.world, "Active")  # its quota is held, so that nothing has to wait for its end
     await create(hub, "g-2", **stubborn)
     await create(hub, "other-0", "other-1", group="other", total=2)
     await copies(hub.c, "other-0", "other-1")  # so that g-2 was decided about
@@ -118,6 +122,7 @@ async def test_pod_of_a_group_that_is_deleted_here_or_there_is_replaced_after_it
     await create(hub, "last-0", group="last", total=1)
     await hub.world.record("last", "pending", reason="WaitingForQuota")
     assert {obj["metadata"]["name"] for obj in hub.b.user.list("pods")} == {"g-0", "g-1"}
+    await hub.user.delete("pods", "team-a", "last-0")
     assert is_plain(hub.user.get("pods", "team-a", "g-2"))
 
     await hub.b.user.delete("pods", "team-a", "g-0", grace=0)

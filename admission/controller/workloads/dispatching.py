@@ -338,21 +338,28 @@ class Dispatching:
         return None, copy is None and is_sure and target.knows(kind)
 
     def unwanted(self, target: DispatchTarget) -> list[Copy]:
-        """Return the copies in a cluster that no workload needs any more."""
-        return [copy for copy in target.copies if not self._is_wanted(target, copy)]
+        """Return the copies in a cluster that no workload needs any more, and none holds quota for."""
+        return [
+            copy for copy in target.copies if not self._is_counted(target, copy) and not self._is_wanted(target, copy)
+        ]
+
+    def _is_counted(self, target: DispatchTarget, copy: Copy) -> bool:
+        """Whether a workload holds quota in a cluster for a copy."""
+        tracked = self._state.registry.get(copy.origin.workload)
+        admission = None if tracked is None else tracked.record.admission
+        is_here = admission is not None and admission.cluster == target.name and not target.given_up
+        return tracked is not None and is_here and _is_of(copy, tracked)
 
     def _is_wanted(self, target: DispatchTarget, copy: Copy) -> bool:
         origin, seen = copy.origin, copy.seen
-        tracked = self._state.registry.get(origin.workload)
         if origin.group and not self._exists(copy.kind, seen.key, origin.uid):
             return False
-        if tracked is not None:
-            admission = tracked.record.admission
-            is_here = admission is not None and admission.cluster == target.name and _is_of(copy, tracked)
-            if is_here and not target.given_up:
-                return True
-            if not origin.group or self._groups.is_alive(origin.uid):
-                return False
+        if self._is_counted(target, copy):
+            return True
+        if self._state.registry.get(origin.workload) is not None and (
+            not origin.group or self._groups.is_alive(origin.uid)
+        ):
+            return False
         # The copy of what has finished stays as long as its object, so that the logs of its pods do.
         return seen.finished is not None and self._exists(copy.kind, seen.key, origin.uid)
 
