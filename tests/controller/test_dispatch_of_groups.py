@@ -176,6 +176,28 @@ async def test_group_leaves_a_lost_cluster_and_its_copies_there_are_stopped_when
     assert not hub.b.user.list("pods")
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_copies_that_were_being_created_when_their_cluster_was_disabled_run_when_it_is_back(hub, when):
+    creation = {"verb": "create", "resource": "pods", "user": "sluice"}
+    hub.b.sandbox.faults.install({"rules": [{"match": creation, "do": "delay", "seconds": 600, "when": when}]})
+    await create(hub, "g-0", "g-1")
+
+    async def is_under_way():
+        return hub.b.sandbox.faults.describe()["rules"][0]["struck"] == 2
+
+    await hub.world.eventually(is_under_way)
+    await hub.world.apply(cluster("b", state="Disabled"))
+    await state(hub.world, "Disabled")
+    hub.b.mend()
+    await hub.world.apply(cluster("b"))
+    await state(hub.world, "Active")
+    await copies(hub.b, "g-0", "g-1")
+    await hub.user.delete("pods", "team-a", "g-0")
+    await hub.user.delete("pods", "team-a", "g-1")
+    assert (await hub.world.record("g", "finished")).outcome == "Deleted"
+    await hub.none_left(hub.b)
+
+
 async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all(hub):
     await hub.b.user.create("pods", "team-a", member("g-1", queue=None))
     await create(hub, "g-0", "g-1")

@@ -203,8 +203,8 @@ class Dispatching:
         self._exists = exists
         self._reconciler: Reconciler
         self._groups: PodGroups
-        self._under_way: set[str] = set()
-        """Uids of objects about whose copy a request is under way."""
+        self._under_way: dict[str, str] = {}
+        """By uid of an object about whose copy a request is under way, the cluster that it was sent to."""
         self._created: dict[str, Creating] = {}
         """By uid of an object, the copy that is being created for it."""
         self._unsure: set[str] = set()
@@ -467,7 +467,7 @@ class Dispatching:
             case CopyStep.GROW:
                 self._sender.send(Step.WAIT, Write(self._reference(one), patch))
             case CopyStep.SCALE if target is not None and copy is not None:
-                self._under_way.add(one.uid)
+                self._under_way[one.uid] = target.name
                 answer = partial(self._answer, one.uid, target.name, "scale", copy.uid)
                 target.writer.submit(Patch(_path(target, copy), patch), answer)
             case CopyStep.STOPPED if target is not None:
@@ -546,7 +546,7 @@ class Dispatching:
             self._refused(tracked, target.name, sentences.lacks(target.name, namespace, missing), whole=True)
             return
         path = target.kinds.path(there, namespace, name).rpartition("/")[0]
-        self._under_way.add(one.uid)
+        self._under_way[one.uid] = target.name
         self._created[one.uid] = Creating(kind, origin, one.member)
         target.copies.expect(origin)
         creation = Creation(path, copy, partial(self._is_due_there, origin, target))
@@ -568,7 +568,7 @@ class Dispatching:
 
     def _delete(self, uid: str, target: DispatchTarget, copy: Copy) -> None:
         """Delete a copy as it was last seen: one that has ended since then is the end of its workload."""
-        self._under_way.add(uid)
+        self._under_way[uid] = target.name
         deletion = replace(_deletion(target, copy), version=copy.version)
         answer = partial(self._answer, uid, target.name, "delete", copy.uid)
         target.writer.submit(deletion, answer, group=copy.origin.group)
@@ -581,7 +581,7 @@ class Dispatching:
         metadata = one.object["metadata"]
         there = target.kinds.get(one.kind.group, one.kind.kind) or one.kind
         path = target.kinds.path(there, metadata["namespace"], metadata["name"])
-        self._under_way.add(one.uid)
+        self._under_way[one.uid] = target.name
 
         async def read() -> None:
             try:
@@ -612,7 +612,7 @@ class Dispatching:
             "name": obj["metadata"]["name"],
             "uid": copy.uid,
         }
-        self._under_way.add(one.uid)
+        self._under_way[one.uid] = target.name
 
         async def complete() -> None:
             try:
@@ -630,7 +630,7 @@ class Dispatching:
     def _look(self, one: Original, needs: tuple[Need, ...], target: DispatchTarget) -> None:
         """Look for what the copy of an object needs, so that it can be created after that."""
         uid, namespace = one.uid, one.object["metadata"]["namespace"]
-        self._under_way.add(uid)
+        self._under_way[uid] = target.name
 
         async def look() -> None:
             await target.needed.look(namespace, needs)
@@ -643,7 +643,7 @@ class Dispatching:
         uid, result = message.uid, message.result
         if uid not in self._under_way:
             return  # it was asked for before the state was loaded from the database
-        self._under_way.discard(uid)
+        del self._under_way[uid]
         created = self._created.pop(uid, None)
         target, one = self._targets().get(message.cluster), self._original(uid)
         if target is None or one is None:
@@ -867,13 +867,18 @@ class Dispatching:
         for tracked in self._state.registry:
             admission = tracked.record.admission
             if admission is not None and admission.cluster == former.name:
-                self._under_way.discard(tracked.uid)
                 tracked.wait_number = 0  # its PodWaiter has ended, too
                 self._reported.pop(tracked.uid, None)
                 has_note = bool(self._noted.get(tracked.uid))
                 if tracked.seen is not None and (has_note or tracked.seen.kind.watched_label):
                     self._unsure.add(tracked.uid)
                 self._inbox.put(Recheck(tracked.uid))
+        for uid in [uid for uid, cluster in self._under_way.items() if cluster == former.name]:
+            del self._under_way[uid]
+            self._created.pop(uid, None)  # whether there is a copy is known when the cluster is listed again
+            if self._groups.member(uid) is not None:
+                self._unsure.add(uid)
+            self._inbox.put(Recheck(uid))
         for copy in former.copies:
             self._purged.discard(copy.uid)
             self._looked_for.discard(copy.uid)
