@@ -95,7 +95,7 @@ def check_fields_of_other_systems(cluster, as_submitted):
             assert own["labels"].items() >= theirs[1]["labels"].items()
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_every_kind_continues_after_kill_in_each_state(cluster):
     user, faults = cluster.user, cluster.world.sandbox.faults
     for case in cluster.cases.values():
