@@ -95,7 +95,7 @@ def check_fields_of_other_systems(cluster, as_submitted):
             assert own["labels"].items() >= theirs[1]["labels"].items()
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_every_kind_continues_after_kill_in_each_state(cluster):
     user, faults = cluster.user, cluster.world.sandbox.faults
     for case in cluster.cases.values():
@@ -123,6 +123,8 @@ async def test_every_kind_continues_after_kill_in_each_state(cluster):
     }
     check_injected_fields(cluster, as_submitted)
     check_fields_of_other_systems(cluster, as_submitted)
+    # It is recorded with the answer to a start, and a kill may come before it is written: here none has yet.
+    assert await cluster.world.eventually(partial(ignored_child_podsets, cluster)) == {("areal-gsm8k-t0", "Warning")}
     await cluster.restart()
     assert await cluster.wait_until_ready() == pods
     running = await cluster.wait_for_state("admitted")
@@ -168,7 +170,6 @@ async def test_every_kind_continues_after_kill_in_each_state(cluster):
     await cluster.restart()
     await cluster.wait_until_finished()
     await a_pod_above_its_limit_range_is_named(cluster)
-    assert await cluster.world.eventually(partial(ignored_child_podsets, cluster)) == {("areal-gsm8k-t0", "Warning")}
 
 
 async def a_pod_above_its_limit_range_is_named(cluster):

@@ -346,9 +346,10 @@ class Dispatching:
     def _is_counted(self, target: DispatchTarget, copy: Copy) -> bool:
         """Whether a workload holds quota in a cluster for a copy."""
         tracked = self._state.registry.get(copy.origin.workload)
-        admission = None if tracked is None else tracked.record.admission
-        is_here = admission is not None and admission.cluster == target.name and not target.given_up
-        return tracked is not None and is_here and _is_of(copy, tracked)
+        if tracked is None or target.given_up:
+            return False
+        admission = tracked.record.admission
+        return admission is not None and admission.cluster == target.name and _is_of(copy, tracked)
 
     def _is_wanted(self, target: DispatchTarget, copy: Copy) -> bool:
         origin, seen = copy.origin, copy.seen
