@@ -118,13 +118,18 @@ async def test_class_without_mapping_is_refused_or_does_not_count(cluster):
     assert held(await cluster.record("odd", "admitted")) == {"cpu": 1000}
 
 
+async def start_of_earlier_ones_observed(cluster):
+    """Wait until another Job runs: when it starts, the starts of those before it were observed."""
+    await cluster.submit(job("later", namespace="team-b"))
+    await cluster.job("later", runs, namespace="team-b")
+
+
 async def test_replaced_template_stops_a_job_whose_pods_would_get_more(cluster):
     await cluster.user.create("resourceclaimtemplates", "team-a", template("gpu", exactly()))
     await cluster.start(MAPPED)
     await cluster.submit(job("one", resourceClaims=from_template()))
     await cluster.job("one", runs)
-    await cluster.submit(job("later", namespace="team-b"))  # when this one starts, the start of the first was observed
-    await cluster.job("later", runs, namespace="team-b")
+    await start_of_earlier_ones_observed(cluster)
     await cluster.user.delete("resourceclaimtemplates", "team-a", "gpu")
     await cluster.submit(job("other", namespace="team-b"))
     await cluster.job("other", runs, namespace="team-b")
@@ -202,6 +207,7 @@ async def test_class_that_is_deleted_stops_nothing_and_is_waited_for(cluster):
     await cluster.submit(job("one", resourceClaims=from_template()))
     await cluster.job("one", runs)
     assert held(await cluster.record("one", "admitted"))[GPU] == 4
+    await start_of_earlier_ones_observed(cluster)
     await cluster.user.delete("deviceclasses", "", "gpu")
     await cluster.submit(job("two", resourceClaims=from_template()))
     waiting = await cluster.record("two", "pending", reason="Misconfigured")
