@@ -58,6 +58,8 @@ class Connection:
     """Registers the cluster's gate, and keeps it registered until cancelled."""
     would_stop: Callable[[], Awaitable[str]] | None = None
     """Says what the first connection would stop, to follow `it would`; empty: nothing."""
+    version: Callable[[], object] = lambda: None
+    """Returns another value when the kubeconfig has changed."""
 
 
 class Join(Protocol):
@@ -162,7 +164,7 @@ class RemoteCluster:
 
     async def _join(self, epoch: int) -> None:
         """Connect, and follow the cluster until something fails, or it is disabled."""
-        claim = self._connection.claim
+        claim, version = self._connection.claim, self._connection.version()
         try:
             async with asyncio.timeout(CONNECT_SECONDS) as limit, self._connection.client as client:
                 await self._check_identity(client)
@@ -174,7 +176,7 @@ class RemoteCluster:
                     await self._take(claim, epoch)
                 limit.reschedule(None)
                 try:
-                    await self._follow(client)
+                    await self._follow(client, version)
                 finally:
                     if claim is not None and self.site.watches.probe.failure is None:
                         await claim.release()
@@ -183,10 +185,10 @@ class RemoteCluster:
         finally:
             self.site.paused, self.site.is_listed = True, False
 
-    async def _follow(self, client: Client) -> None:
+    async def _follow(self, client: Client, version: object) -> None:
         site, claim = self.site, self._connection.claim
         async with asyncio.TaskGroup() as group:
-            works = [site.watches.run(), site.run(), self._check_again(client), self._register_gate()]
+            works = [site.watches.run(), site.run(), self._check_again(client, version), self._register_gate()]
             works.append(site.see_capacity(epoch=self._epoch))
             works += [] if claim is None else [claim.keep()]
             tasks = [group.create_task(work, name=f"cluster {self.name}") for work in works]
@@ -268,14 +270,20 @@ class RemoteCluster:
         if self._noted.identity not in found:
             await self._note(identity=found[0])
 
-    async def _check_again(self, client: Client) -> NoReturn:
-        """Check the identity again after each outage, before anything that the cluster has said is processed."""
+    async def _check_again(self, client: Client, version: object) -> NoReturn:
+        """Check the identity again after each outage, before anything that the cluster has said is processed.
+
+        Raises ClusterError if the kubeconfig changes during an outage: it may name another address, or credentials of
+        another sort, of which a client that is connected takes only some.
+        """
         probe = self.site.watches.probe
         while True:
             await asyncio.sleep(INTERVAL / 4)
-            if probe.failure is not None:
+            if (failure := probe.failure) is not None:
                 self.site.paused = True
-                await probe.wait_until_alive()
+                if self._connection.version() != version:
+                    raise ClusterError(f"its kubeconfig has changed, it is connected anew: {failure}")
+            elif self.site.paused:
                 await self._check_identity(client)
                 self.site.paused = False
                 self.site.inbox.wake()

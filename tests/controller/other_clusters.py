@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 from job_examples import node
 
@@ -21,7 +22,8 @@ class Other:
         self.kubeconfig = kubeconfig
 
     def join(self, cluster) -> Connection:
-        return Connection(Client.from_kubeconfig(self.kubeconfig), all_kinds(), None)
+        version = Path(self.kubeconfig).read_bytes
+        return Connection(Client.from_kubeconfig(self.kubeconfig), all_kinds(), None, version=version)
 
     async def submit(self, manifest):
         return await self.user.create("jobs", manifest["metadata"]["namespace"], manifest)

@@ -504,9 +504,11 @@ async def says(world, *parts, name="b"):
     return await world.eventually(look)
 
 
-def write(kubeconfig, sandbox, **user):
-    """Write a kubeconfig whose user has these credentials."""
+def write(kubeconfig, sandbox, server=None, **user):
+    """Write a kubeconfig whose user has these credentials. `server`: an address; None: that of the sandbox."""
     found = sandbox.kubeconfig("sluice")
+    if server is not None:
+        found["clusters"][0]["cluster"]["server"] = server
     found["users"] = [{"name": "sluice", "user": user}]
     Path(kubeconfig).write_text(yaml.dump(found))
 
@@ -573,6 +575,8 @@ async def test_successors_of_credentials_that_have_ended_are_used(world, other, 
     assert (await says(world, "401", "log in again or renew the token")).state == "Lost"
     await world.submit(job("here"))
     await world.job("here", runs)
+    write(other.kubeconfig, other.sandbox, "https://127.0.0.1:1", token="unused")
+    assert (await says(world, "https://127.0.0.1:1/")).state == "Lost"  # also another address is used
     write(other.kubeconfig, other.sandbox, token=other.sandbox.add_user(user))
     await state(world, "Active")
     await other.submit(job("next"))

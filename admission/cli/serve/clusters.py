@@ -7,6 +7,7 @@ import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
@@ -97,7 +98,7 @@ class Clusters:
                 found = await survey(store, client, self.kinds(), cluster.name)
                 return str(found) if found.stopped and not found.known else ""
 
-            return Connection(client, kinds, own, gate, would_stop)
+            return Connection(client, kinds, own, gate, would_stop, lambda: self.version(cluster))
 
         return join
 
@@ -120,6 +121,14 @@ class Clusters:
             return await load_kubeconfig(str(path), context)
 
         return Client(load)
+
+    def version(self, cluster: Cluster) -> bytes | None:
+        """Return a digest of the kubeconfig of a cluster, for comparison; None: it cannot be read."""
+        directory, file = self._settings.cluster_credentials, cluster.spec.kubeconfig
+        try:
+            return None if directory is None or file is None else sha256((directory / file).read_bytes()).digest()
+        except OSError:
+            return None
 
     async def check(self, cluster: Cluster) -> list[str]:
         """Return what keeps a cluster from joining; it is connected to and asked for the rights that Sluice has there.
@@ -217,8 +226,8 @@ class Clusters:
 class _UserConnection:
     """A connection for requests of users."""
 
-    def __init__(self, spec: ClusterSpec, client: Client, kinds: Kinds) -> None:
-        self.spec = spec
+    def __init__(self, spec: ClusterSpec, version: bytes | None, client: Client, kinds: Kinds) -> None:
+        self.made_of = spec, version
         self.client = client
         self.kinds = kinds
         self.users = 0
@@ -260,12 +269,12 @@ class Reaching:
     @asynccontextmanager
     async def reach(self, cluster: Cluster) -> AsyncIterator[Reached]:
         """Context manager: a connection to a cluster. Raises ClusterError."""
-        kept = self._kept.get(cluster.name)
-        if kept is None or kept.spec != cluster.spec or kept.has_failed:
+        kept, version = self._kept.get(cluster.name), self._clusters.version(cluster)
+        if kept is None or kept.made_of != (cluster.spec, version) or kept.has_failed:
             if kept is not None:
                 self._close_unused(cluster.name, kept)
             client, kinds = self._clusters.client(cluster), self._clusters.kinds()
-            kept = self._kept[cluster.name] = _UserConnection(cluster.spec, client, kinds)
+            kept = self._kept[cluster.name] = _UserConnection(cluster.spec, version, client, kinds)
         kept.users += 1
         try:
             # The end of one request does not end the attempt that others wait for.
