@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
@@ -112,12 +113,15 @@ class RemoteCluster:
         """What is stored of it, or is to be."""
         self._is_loaded = former is not None
         self._lost_at: float | None = None if former is None else former._lost_at
-        """When it was lost, by the monotonic clock; None: it is not."""
+        """When it was lost, or has last answered since then, by the monotonic clock; None: it is not lost."""
+        self._missed_at: float = -math.inf if former is None else former._missed_at
+        """When the last attempt to join it that has failed began, by the monotonic clock."""
         self._unstopped = 0
         """Number of workloads that it must stop before it is open, although it is back."""
         self._writing = asyncio.Lock()
         self._set_state()
         site.paused, site.is_listed = True, False
+        site.given_up = former is not None and former.site.given_up
         self._close()
 
     def _set_state(self) -> None:
@@ -147,12 +151,12 @@ class RemoteCluster:
         try:
             while not self._is_joined:
                 await self._is_enabled.wait()
-                began = asyncio.get_running_loop().time()
+                began = self._store.now.elapsed()
                 try:
                     await self._join(epoch)
                 except Exception as error:  # noqa: BLE001  whatever a cluster answers must not end the others
-                    self._fault = _text(error)  # `_watch_state` logs it
-                    if asyncio.get_running_loop().time() - began > LONGEST_PAUSE:
+                    self._fault, self._missed_at = _text(error), began  # `_watch_state` logs it
+                    if self._store.now.elapsed() - began > LONGEST_PAUSE:
                         self._pause = FIRST_PAUSE
                     self._close()
                     await asyncio.sleep(self._pause)
@@ -193,6 +197,7 @@ class RemoteCluster:
             works += [] if claim is None else [claim.keep()]
             tasks = [group.create_task(work, name=f"cluster {self.name}") for work in works]
             self._fault, self._is_joined, site.paused = "", True, False
+            self._answered()
             log.info("joined the cluster %s at %s", self.name, client.server)
             await site.watches.objects_synced.wait()
             await site.watches.context_synced()
@@ -284,6 +289,7 @@ class RemoteCluster:
                 if self._connection.version() != version:
                     raise ClusterError(f"its kubeconfig has changed, it is connected anew: {failure}")
             elif self.site.paused:
+                self._answered()
                 await self._check_identity(client)
                 self.site.paused = False
                 self.site.inbox.wake()
@@ -315,8 +321,21 @@ class RemoteCluster:
         self.site.closed_as = self._closed_as(state)
         self.site.close(self._sentence(state, why), is_lost=state not in ("Active", "Draining"))
         is_silent = state == "Lost" and (self.site.paused or not self.site.is_listed)
-        lost_for = self._lost_for()  # at each look: it notes when the cluster is not lost any more
-        self.site.give_up(given_up=is_silent and lost_for >= self._lost_timeout)
+        is_over = self._lost_for() >= self._lost_timeout  # at each look: it notes when it is not lost any more
+        self.site.give_up(given_up=is_silent and (self.site.given_up or (is_over and self._is_out_of_reach())))
+
+    def _is_out_of_reach(self) -> bool:
+        """Whether a cluster that was lost for too long is so now: an attempt to join it that began later has failed.
+
+        One that is joined, but still not listed after that time, is so, too.
+        """
+        if self._is_joined:
+            return self.site.watches.probe.failure is not None or not self.site.paused
+        return self._lost_at is not None and self._missed_at >= self._lost_at + self._lost_timeout
+
+    def _answered(self) -> None:
+        """Count the time for which it is lost from now on: it has answered, although it is not known yet how it is."""
+        self._lost_at = self._store.now.elapsed()
 
     def _lost_for(self) -> float:
         """Return the seconds for which it has been lost: by the monotonic clock, as far as this process has seen it."""

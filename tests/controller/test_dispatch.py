@@ -851,6 +851,42 @@ async def test_lost_cluster_is_given_up_and_what_it_still_runs_is_stopped_when_i
     assert (await hub.record("one", "admitted")).admission.cluster == "c"
 
 
+@pytest.mark.costly
+async def test_cluster_is_given_up_by_a_new_leader_only_if_it_does_not_answer_after_the_timeout(hub, clusters):
+    await hub.submit(dispatched("one", cpu="2"))
+    await clusters.b.job("one", runs)
+    await hub.job("one", is_active)
+
+    async def take_over_without_it():
+        await hub.end()
+        clusters.b.cut()
+        await hub.start(join=clusters.join)
+
+        async def cannot_be_used():
+            return "cannot be used" in (await state(hub, "Lost", "b")).message
+
+        await hub.eventually(cannot_be_used)
+
+    await take_over_without_it()
+    hub.pass_time(1000)
+    unlisted = {"match": {"user": "sluice", "verb": "list"}, "do": "error", "code": 503}
+    clusters.b.sandbox.faults.install({"rules": [unlisted]})
+
+    async def answers():
+        return clusters.b.sandbox.faults.describe()["rules"][0]["matched"] > 0
+
+    await hub.eventually(answers)
+    clusters.b.mend()
+    await state(hub, "Active", "b")
+    await hub.job("one", is_active)
+    assert "ClusterLost" not in [reason for reason, _ in await hub.history("one")]
+
+    await take_over_without_it()
+    hub.pass_time(1000)
+    await clusters.c.job("one", runs)
+    assert "ClusterLost" in [reason for reason, _ in await hub.history("one")]
+
+
 async def test_nothing_is_started_in_a_cluster_that_is_back_before_the_former_copies_are_stopped(hub, clusters):
     await hub.submit(dispatched("moved", cpu="1"))
     await clusters.b.job("moved", runs)
