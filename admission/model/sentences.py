@@ -266,6 +266,15 @@ def lacks(cluster: str, namespace: str, needs: Sequence[str]) -> str:
     return f"The cluster {cluster} lacks what its pods need: {listed(needs)}. Create it {where}."
 
 
+def pods_request_more(cluster: str, more: str, namespace: str) -> str:
+    """The LimitRanges or RuntimeClasses of a cluster would let pods request more than in the hub; `more`: `2 cpu`."""
+    return (
+        f"In the cluster {cluster} each of its pods would request {more}, which is more than its quota counts: a "
+        f"LimitRange of the namespace {namespace}, or a RuntimeClass, differs from that in the hub. Request it in the "
+        "pod template, or let both clusters have the same."
+    )
+
+
 PODS_ADDED_AT_CREATION: Final = "its admission control gives the copy more pods than Sluice asks for"
 
 

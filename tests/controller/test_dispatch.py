@@ -558,6 +558,26 @@ async def test_cluster_that_refuses_a_copy_is_passed_over(hub, clusters):
     assert refusals == [missing]
 
 
+async def test_cluster_whose_limit_ranges_let_pods_request_more_is_passed_over(hub, clusters):
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "1500m", "memory": "1Gi"}, "max": {"cpu": "1500m"}}]
+    metadata = {"name": "limits", "namespace": "team-a"}
+    await clusters.b.user.create("limitranges", "team-a", {"metadata": metadata, "spec": {"limits": limits}})
+    nothing, large = dispatched("nothing"), dispatched("large", cpu="2")
+    nothing["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
+    for manifest in (nothing, large):
+        await hub.submit(manifest)
+        await clusters.c.job(manifest["metadata"]["name"], runs)
+    await hub.submit(dispatched("small", cpu="1"))
+    await clusters.b.job("small", runs)
+    refused = [
+        [why for reason, why in await hub.history(name) if reason == "ClusterRefused"] for name in ("nothing", "large")
+    ]
+    assert [len(each) for each in refused] == [1, 1]
+    assert refused[0][0].startswith("In the cluster b each of its pods would request 1.5 CPU, which is more than")
+    assert "the cpu request of 2 is more than the limit of 1500m that LimitRange" in refused[1][0]
+    assert clusters.b.sandbox.requests["POST", "jobs", "sluice"] == 1
+
+
 def needing(name, *volumes, **pod):
     """A Job that needs other objects."""
     manifest = dispatched(name, cpu="500m")

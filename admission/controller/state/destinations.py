@@ -101,6 +101,12 @@ class Destinations:
             return None
         return spec.dispatch, tuple(quotas.name for group in spec.resource_groups for quotas in group.flavors)
 
+    def covered(self, cluster_queue: str) -> frozenset[str]:
+        """Return the resources that a ClusterQueue which dispatches has quota for."""
+        spec = self._queues.get(cluster_queue)
+        groups = () if spec is None else spec.resource_groups
+        return frozenset(resource for group in groups for resource in group.covered_resources)
+
     def find(
         self,
         cluster_queue: str,

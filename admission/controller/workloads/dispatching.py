@@ -63,6 +63,8 @@ from admission.kinds.dispatched import (
 from admission.kinds.needs import copied_along, needs_of
 from admission.model import sentences
 from admission.model.errors import ClusterError, Misconfigured
+from admission.model.names import listed
+from admission.model.resource_words import amount_text
 from admission.model.text import clean
 from admission.store.records import State
 
@@ -546,12 +548,35 @@ class Dispatching:
         if missing:
             self._refused(tracked, target.name, sentences.lacks(target.name, namespace, missing), whole=True)
             return
+        if why := self._requests_more(one, target):
+            self._refused(tracked, target.name, why, whole=True)
+            return
         path = target.kinds.path(there, namespace, name).rpartition("/")[0]
         self._under_way[one.uid] = target.name
         self._created[one.uid] = Creating(kind, origin, one.member)
         target.copies.expect(origin)
         creation = Creation(path, copy, partial(self._is_due_there, origin, target))
         target.writer.submit(creation, partial(self._answer, one.uid, target.name, "create", ""), group=one.group)
+
+    def _requests_more(self, one: Original, target: DispatchTarget) -> str:
+        """Return a message if pods would request more in a cluster than their quota counts, or be refused there."""
+        context, namespace = self._reconciler.environment.context, one.object["metadata"]["namespace"]
+        here, there = context.of_namespace(namespace), target.needed.context(namespace)
+        if here is there:
+            return ""
+        covered = context.destinations.covered(one.tracked.record.cluster_queue)
+        counted = {pod_set.name: pod_set.requests for pod_set in one.kind.pod_sets(one.object, here)}
+        try:
+            found = one.kind.pod_sets(one.object, there)
+        except Misconfigured as error:
+            return sentences.refused_in(target.name, str(error))
+        more = {
+            amount_text(resource, amount)
+            for pod_set in found
+            for resource, amount in pod_set.requests.items()
+            if resource in covered and amount > counted.get(pod_set.name, {}).get(resource, 0)
+        }
+        return sentences.pods_request_more(target.name, listed(sorted(more)), namespace) if more else ""
 
     def _is_due_there(self, origin: Origin, target: DispatchTarget) -> bool:
         """Whether an object is still to run in a cluster, whose Writer may have had to wait for it."""

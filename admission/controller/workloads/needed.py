@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.cluster.writer import Writer
     from admission.controller.state.context import Context
+    from admission.kinds.limits import NamespaceContext
     from admission.kinds.needs import Need
 
 PATHS: Final = {
@@ -65,6 +66,10 @@ class Needed:
         self._reading = asyncio.Semaphore(_AT_ONCE)
         self._providing = asyncio.Lock()
         """Held while objects are copied along: copies may share them."""
+
+    def context(self, namespace: str) -> NamespaceContext:
+        """Return the LimitRanges and RuntimeClasses that pods in a namespace have there."""
+        return self._context.of_namespace(namespace)
 
     def missing(self, namespace: str, needs: Iterable[Need]) -> list[str] | None:
         """Return what is missing for pods in a namespace; None: it has to be looked for (`look`)."""
