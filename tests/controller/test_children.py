@@ -251,6 +251,17 @@ async def test_forged_child_of_jobset_queues_as_a_separate_workload(sluice, forg
     await sluice.job(name, is_gated)
 
 
+async def test_child_in_another_namespace_than_its_jobset_queues_as_a_separate_workload(sluice):
+    await sluice.apply(local_queue(namespace="team-b"))
+    owner = await running(sluice)
+    await sluice.submit(job("fill", cpu="1"))
+    await sluice.job("fill", runs)
+    forged = made_by(owner)
+    forged["metadata"]["namespace"] = "team-b"
+    await sluice.submit(forged)
+    assert (await sluice.record("set-workers-0", "pending", "team-b")).admission is None
+
+
 async def test_misconfigured_object_of_an_owner_that_is_not_queued_says_so(sluice, caplog):
     """It names no owner of a queued kind, and its pods cannot be read."""
     owner = await sluice.user.create("configmaps", "team-a", {"metadata": {"name": "any"}})

@@ -207,7 +207,7 @@ class Children:
         if verdict is ChildVerdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
             return False
         if verdict is ChildVerdict.RUN and kind.ends_by_deletion:
-            owner = self._owner(claimed.kind, child.owner, _MAX_OWNER_DEPTH)[0]
+            owner = self._owner(claimed, obj, _MAX_OWNER_DEPTH)[0]
             if owner is not None and self._excess_pods.has(child, uid, claimed.kind, owner, self._held(child.owner)):
                 verdict = ChildVerdict.EXCESS
         self._child_requests.follow(child, seen, obj, verdict)
@@ -241,7 +241,7 @@ class Children:
         if not child.is_beyond and generation is not None and child.checked == (seen.generation, generation):
             return
         child.is_beyond = False
-        owner, verdict = self._owner(claimed.kind, child.owner, _MAX_OWNER_DEPTH)
+        owner, verdict = self._owner(claimed, obj, _MAX_OWNER_DEPTH)
         if owner is None or verdict is not ChildVerdict.RUN:
             return
         child.checked = seen.generation, generation
@@ -389,7 +389,7 @@ class Children:
             return ChildVerdict.WORKLOAD
         owner_kind, ownership, reference = claimed
         uid = reference["uid"]
-        owner, verdict = self._owner(owner_kind, uid, owners)
+        owner, verdict = self._owner(claimed, obj, owners)
         is_unread = uid not in self._fetched_owners and self._registry.get(uid) is None
         if verdict is ChildVerdict.UNKNOWN and is_unread and not self._sender.is_busy(uid):
             self._sender.read(self._target(owner_kind, reference, obj["metadata"]["namespace"]))
@@ -419,31 +419,44 @@ class Children:
         admission = None if tracked is None else tracked.record.admission
         return {} if admission is None else {each.name: each.count for each in admission.pod_sets}
 
-    def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, ChildVerdict]:
-        """Return the last observed version of an owner, if known, and the verdict on children that are part of it."""
+    def _owner(self, claimed: ClaimedOwner, obj: Object, owners: int) -> tuple[Object | None, ChildVerdict]:
+        """Return the last observed version of an owner, if known, and the verdict on children that are part of it.
+
+        An object of another kind, name or namespace than the owner reference says is no owner.
+        """
+        reference = claimed.reference
+        kind, owner, verdict = self._known(reference["uid"], owners)
+        if kind is not None and owner is not None:
+            named = claimed.kind.group, claimed.kind.kind, obj["metadata"]["namespace"], reference["name"]
+            if (kind.group, kind.kind, owner["metadata"]["namespace"], owner["metadata"]["name"]) != named:
+                return None, ChildVerdict.WORKLOAD
+        return owner, verdict
+
+    def _known(self, uid: str, owners: int) -> tuple[Kind | None, Object | None, ChildVerdict]:
+        """Return the kind and last observed version of an object, and the verdict on children that are part of it."""
         tracked = self._registry.get(uid)
         if tracked is not None:
             record, seen, owner = tracked.record, tracked.seen, tracked.object
             if owner is None or seen is None:
-                return None, ChildVerdict.WAIT if record.state is State.EVICTING else ChildVerdict.UNKNOWN
+                return None, None, ChildVerdict.WAIT if record.state is State.EVICTING else ChildVerdict.UNKNOWN
             is_here = not (record.checks_pending or seen.suspended or tracked.runs_elsewhere)
             runs = record.state is State.ADMITTED and is_here
-            return owner, ChildVerdict.RUN if runs else ChildVerdict.WAIT
+            return seen.kind, owner, ChildVerdict.RUN if runs else ChildVerdict.WAIT
         if (above := self._children.get(uid)) is not None:
             owner = above.object
             verdict = self._verdict(above.kind, owner, owners=owners - 1)
             is_stopped = verdict.stops or (verdict is ChildVerdict.RUN and above.kind.observe(owner).suspended)
-            return owner, ChildVerdict.WAIT if is_stopped else verdict
+            return above.kind, owner, ChildVerdict.WAIT if is_stopped else verdict
         if uid not in self._fetched_owners:
-            return None, ChildVerdict.UNKNOWN
+            return None, None, ChildVerdict.UNKNOWN
         known = self._fetched_owners[uid]
         if known is None:
-            return None, ChildVerdict.ORPHANED
+            return None, None, ChildVerdict.ORPHANED
         owner = orjson.loads(known.raw)
-        if not kind.queue_name(owner):
-            return owner, ChildVerdict.WORKLOAD
-        has_ended = kind.observe(owner).finished is not None
-        return owner, ChildVerdict.OWNER_FINISHED if has_ended else ChildVerdict.WAIT
+        if not known.kind.queue_name(owner):
+            return known.kind, owner, ChildVerdict.WORKLOAD
+        has_ended = known.kind.observe(owner).finished is not None
+        return known.kind, owner, ChildVerdict.OWNER_FINISHED if has_ended else ChildVerdict.WAIT
 
     # --- consequences
 
