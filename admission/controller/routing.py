@@ -150,6 +150,7 @@ class Router:
             self._dispatching.report_failed(uid)
         if self._ungating.answered(message):
             return
+        self._children.owner_answered(message)
         if (tracked := self._state.registry.get(uid)) is not None:
             self._requests.done(tracked, message)
         else:

@@ -51,7 +51,7 @@ class ChildVerdict(Enum):
     OUTDATED = "it does not match its owner's present template"
     ORPHANED = "its owner is deleted"
     OWNER_FINISHED = "its owner is finished"
-    UNKNOWN = "its owner is not known yet"
+    UNKNOWN = "its owner is not known yet, or not in its present version"
 
     @property
     def stops(self) -> bool:
@@ -82,6 +82,8 @@ class Child:
     """Uid of the owner."""
     runs: bool = False
     """Whether it is neither suspended (a pod: gated) nor being deleted, or its start is under way."""
+    owner_read: bool = False
+    """Whether its owner was read after it was first seen: else a version may be known that does not name it yet."""
     was_part: bool = False
     """Whether its owner was seen to have specified it."""
     accepted: Mapping[str, int] = field(default_factory=dict)

@@ -17,7 +17,8 @@ Whether an object is part of its owner is decided again at each change of either
 | is pending, or is being stopped            | is stopped                                                        |
 | is finished                                | is left alone                                                     |
 | is deleted                                 | is stopped, until Kubernetes' garbage collector deletes it        |
-| is not known yet                           | is left alone until the owner is read from the API server         |
+| is not known yet, or would not create such | is left alone until the owner is read from the API server: of two |
+| a child as far as is known                 | watches that of the child may be ahead                            |
 
 A child that was a workload of its own, because its owner was not queued, leaves the queue as soon as it holds no quota.
 `child_requests` sends the resulting requests.
@@ -103,6 +104,8 @@ class Children:
         self._excess_pods = _ExcessPods(self._children, self._by_owner, self._context)
         self._fetched_owners: dict[str, StoredObject | None] = {}
         """Owners that are no workloads, read from the API server, by uid; None: deleted."""
+        self._doubted: defaultdict[str, dict[str, bool]] = defaultdict(dict)
+        """By uid of an owner: its new children of which it seems to have none, and whether it is being read since."""
         self._owner_states: dict[str, tuple[Any, ...]] = {}
         """By uid of an owner: what its children depend on (queue, generation, state and pending checks)."""
 
@@ -315,6 +318,14 @@ class Children:
         self._sender.read(self._target(kind, metadata, metadata["namespace"]))
         return True
 
+    def owner_answered(self, message: StepDone) -> None:
+        """Before the response to a request about an owner is processed: judge its doubted children after it."""
+        if message.uid in self._doubted and not isinstance(message.result, ClusterError):
+            for uid, is_read in self._doubted.pop(message.uid).items():
+                if is_read and (child := self._children.get(uid)) is not None:
+                    child.owner_read = True
+                self._recheck(uid)
+
     def _target(self, kind: Kind, named: Mapping[str, Any], namespace: str) -> ObjectReference:
         """Return the reference to an object; `named`: its metadata, or a reference of another one to it."""
         return ObjectReference(self._kinds.api_version(kind), kind.kind, str(named["name"]), named["uid"], namespace)
@@ -363,6 +374,7 @@ class Children:
         others.discard(uid)
         if not others:
             del self._by_owner[child.owner]
+            self._doubted.pop(child.owner, None)
             self._fetched_owners.pop(child.owner, None)
             self._owner_states.pop(child.owner, None)
         for other in others if child.kind.ends_by_deletion else ():
@@ -409,8 +421,17 @@ class Children:
             if not child.accepted and uid in self._children:
                 child.accepted = {count.name: count.wanted for count in owner_kind.observe(owner).counts}
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
-        if part in (Belonging.NONE, Belonging.MORE) or is_uncounted:
+        if is_uncounted:
             return ChildVerdict.WORKLOAD
+        if part in (Belonging.NONE, Belonging.MORE):
+            if child is None or child.owner_read:
+                return ChildVerdict.WORKLOAD
+            doubted = self._doubted[uid]
+            doubted.setdefault(obj["metadata"]["uid"], False)
+            if not self._sender.is_busy(uid):
+                self._sender.read(self._target(owner_kind, reference, obj["metadata"]["namespace"]))
+                doubted[obj["metadata"]["uid"]] = True
+            return ChildVerdict.UNKNOWN
         return ChildVerdict.OUTDATED if part is Belonging.OUTDATED and verdict is ChildVerdict.RUN else verdict
 
     def _held(self, uid: str) -> dict[str, int]:
