@@ -45,6 +45,8 @@ CLUSTERS = {
     Fault.REBUILD_CLUSTER: 1,
     Fault.SCALE: 20,
     Fault.DELETE_COPY: 8,
+    Fault.ORPHAN_CLUSTER: 4,
+    Fault.FORGE_COPY: 4,
 }
 """Number of faults per thousand Jobs, with several clusters."""
 NODES = {Fault.NODE_FAILS: 10, Fault.NODE_GOES: 10}

@@ -14,21 +14,23 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import NAMESPACE_URL, uuid5
 from zlib import crc32
 
 from admission.cli.demo.account import Phase
 from admission.cli.demo.gangs import workload_of
 from admission.cli.demo.live_pods import is_gated
-from admission.cli.demo.load import prepare
-from admission.cli.demo.plan import queue_documents
+from admission.cli.demo.load import operated, prepare
+from admission.cli.demo.plan import job_document, queue_documents
 from admission.cli.demo.stage import SLUICE_USER
 from admission.cluster.client import Client
 from admission.cluster.errors import Invalid, NotFound
 from admission.kinds.dispatched import ORIGIN, RUNS_IN
 from admission.model.errors import ClusterError
+from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 from tests.chaos.fleet import Stuck
-from tests.chaos.kinds import PATHS
+from tests.chaos.kinds import FIRST_GROUP, deleted, object_name, path_of
 from tests.chaos.schedule import Fault
 from tests.chaos.service import Link
 from tests.sandbox_errors import recorded
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from admission.cli.demo.account import SceneAccount
     from admission.cli.demo.plan import Document, PlannedJob, ScenePlan
     from admission.sandbox.apiserver.storage import StorageEvent, StoredCollection
+    from admission.sandbox.local import LocalClient
     from tests.chaos.fleet import Fleet
     from tests.chaos.ledger import Promise
 
@@ -55,10 +58,13 @@ _ROUND: Final = 3.0
 _PATIENCE: Final = 150.0
 _LONG: Final = 12
 """So many times as long as planned runs one of eight Jobs, so that it runs longer than its cluster may be lost."""
-_KINDS: Final = ("Job", "Job", "PodGroup", "StatefulSet")
+_KINDS: Final = ("Job", "Job", "Job", "PodGroup", "StatefulSet", "LeaderWorkerSet")
 """What is dispatched, in turn."""
+_SETS: Final = "leaderworkerset.x-k8s.io/leaderworkerset"
 _MOMENTS: Final = ("created", "deleted", "scaled")
 """What happens to a copy when the leader is killed."""
+_FORGED: Final = "-forged"
+"""The end of the names of Jobs that others forge."""
 _MOMENT: Final = 5.0
 """Seconds for which that is waited for."""
 _CLUSTERS: Final = "/apis/sluice.dev/v1/clusters"
@@ -67,15 +73,13 @@ _GATE: Final = f"/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybi
 
 def plan_over_clusters(plan: ScenePlan) -> ScenePlan:
     """Return a plan in which some Jobs run long, and some of what is dispatched are groups of pods."""
-    jobs = (
-        replace(
-            job,
-            run_seconds=job.run_seconds * (_LONG if _draw(job.name) // 64 % 8 == 0 else 1),
-            kind=_KINDS[_draw(job.name) // 512 % len(_KINDS)] if _is_dispatched(job) else "Job",
-        )
-        for job in plan.jobs
-    )
-    return replace(plan, jobs=tuple(jobs), kinds=("pod", "statefulset"), noun="objects")
+    jobs = []
+    for job in plan.jobs:
+        seconds = job.run_seconds * (_LONG if _draw(job.name) // 64 % 8 == 0 else 1)
+        kind = _KINDS[_draw(job.name) // 512 % len(_KINDS)] if _is_dispatched(job) else "Job"
+        name = f"{job.name}{FIRST_GROUP}" if kind == "LeaderWorkerSet" else job.name
+        jobs.append(replace(job, name=name, run_seconds=seconds, kind=kind))
+    return replace(plan, jobs=tuple(jobs), kinds=("pod", "statefulset", _SETS), noun="objects")
 
 
 def queues_of_clusters(plan: ScenePlan, clusters: int) -> list[Document]:
@@ -166,6 +170,10 @@ class Clusters:
         """... and of those that have succeeded."""
         self._happened = {moment: asyncio.Event() for moment in _MOMENTS}
         """What happens to copies."""
+        self._forged: list[tuple[LocalClient, str, str]] = []
+        """Namespaces and names of Jobs of others that say that they are copies, each with an admin of its cluster."""
+        self._orphaned = 0
+        """How many Jobs were deleted while the cluster of their copy was cut off."""
         self._killed = Counter[str]()
         """What had just happened to a copy when the leader was killed, and how often."""
         self._scaling: set[asyncio.Task[None]] = set()
@@ -252,7 +260,14 @@ class Clusters:
             preferred = self._others[_draw(job.name) // 2 % len(self._others)].name
             affinity = json.dumps({"preferred": [{"clusters": [preferred]}]})
             spec = document["spec"]
-            metadata = document["metadata"] if job.kind != "StatefulSet" else spec["template"]["metadata"]
+            metadata = document["metadata"]
+            if job.kind == "StatefulSet":
+                metadata = spec["template"]["metadata"]
+            if job.kind == "LeaderWorkerSet":
+                metadata = spec["leaderWorkerTemplate"]["workerTemplate"]["metadata"]
+                for other in self._others:
+                    await other.is_open.wait()
+                    await _serve(other, job)
             metadata.setdefault("annotations", {})["sluice.dev/cluster-affinity"] = affinity
             if job.kind == "Job":
                 spec["managedBy"] = "sluice.dev/dispatch"
@@ -268,6 +283,8 @@ class Clusters:
 
     def _job(self, cluster: _Cluster, event: StorageEvent) -> None:
         job, is_gone = event.version.obj, event.type == "DELETED"
+        if event.name.endswith(_FORGED):
+            return
         metadata = job["metadata"]
         self._account.advance(self.elapsed())
         if origin := metadata.get("labels", {}).get(ORIGIN):
@@ -329,6 +346,8 @@ class Clusters:
     def _pod(self, cluster: _Cluster, event: StorageEvent) -> None:
         pod, key = event.version.obj, f"{cluster.name}/{event.namespace}/{event.name}"
         is_gone = event.type == "DELETED"
+        if workload_of(pod).endswith(_FORGED):
+            return
         self._account.advance(self.elapsed())
         if cluster.name == HUB and is_gated(pod):
             self._original(key, pod, is_gone=is_gone)
@@ -404,6 +423,11 @@ class Clusters:
         cluster.client = await self._stack.enter_async_context(Client.from_kubeconfig(str(admin)))
         await prepare(cluster.client, self._plan)
         is_hub = cluster.name == HUB
+        if is_hub:
+            await cluster.stack.enter_async_context(serve_kinds(cluster.sandbox, operated(self._plan)))
+        for job in self._submitted.values():
+            if job.kind == "LeaderWorkerSet":
+                await _serve(cluster, job)
         document = cluster.sandbox.kubeconfig(SLUICE_USER)
         if not is_hub:
             cluster.link.port = int(cluster.sandbox.url.rpartition(":")[2])
@@ -456,7 +480,7 @@ class Clusters:
 
     async def _scaled(self, key: str, draw: float) -> None:
         job = self._submitted[key]
-        path = f"{PATHS[job.kind].format(job.team)}/{job.name}"
+        path = path_of(job)
         field = "parallelism" if job.kind == "Job" else "replicas"
         await self._write(path, {"spec": {field: job.pods - 1}})
         await asyncio.sleep(3 * draw)
@@ -489,6 +513,28 @@ class Clusters:
             admin, metadata = running[int(draw * len(running))]
             await admin.delete("jobs", metadata["namespace"], metadata["name"], propagation="Background")
 
+    async def _forge_copy(self, draw: float) -> None:
+        """Create a Job that runs, and says that it is a copy, of an object that does not exist."""
+        copies = [
+            (admin, copy["metadata"])
+            for admin in (cluster.sandbox.local("admin") for cluster in self._others)
+            for copy in admin.list("jobs")
+            if _is_copy(copy)
+        ]
+        if not copies:
+            return
+        admin, metadata = copies[int(draw * len(copies))]
+        job = replace(self._submitted[f"{metadata['namespace']}/{metadata['name']}"], kind="Job")
+        name = f"{job.name}-{len(self._forged)}{_FORGED}"
+        document = job_document(self._plan, replace(job, name=name))
+        document["metadata"] |= {
+            "labels": {**metadata["labels"], ORIGIN: str(uuid5(NAMESPACE_URL, name))},
+            "annotations": metadata["annotations"],
+        }
+        document["spec"].pop("suspend", None)
+        await admin.create("jobs", job.team, document)
+        self._forged.append((admin, job.team, name))
+
     def faults(self, fleet: Fleet) -> dict[Fault, Callable[[float], Awaitable[None]]]:
         """Return what injects each fault of clusters. They last, while others come; at most one in each cluster."""
         works = {
@@ -497,6 +543,7 @@ class Clusters:
             Fault.SLOW_CLUSTER: self._slow,
             Fault.DISABLE_CLUSTER: self._disable,
             Fault.REBUILD_CLUSTER: self._rebuild,
+            Fault.ORPHAN_CLUSTER: self._orphan,
         }
 
         async def inject(fault: Fault, draw: float) -> None:
@@ -505,7 +552,11 @@ class Clusters:
                 await cluster.fault
             cluster.fault = asyncio.create_task(self._within(fault, cluster, works[fault](fleet, cluster, draw)))
 
-        of_users = {Fault.SCALE: self._scale_some, Fault.DELETE_COPY: self._delete_copy}
+        of_users = {
+            Fault.SCALE: self._scale_some,
+            Fault.DELETE_COPY: self._delete_copy,
+            Fault.FORGE_COPY: self._forge_copy,
+        }
         return {**of_users, **{fault: partial(inject, fault) for fault in works}}
 
     async def all_over(self) -> None:
@@ -514,6 +565,26 @@ class Clusters:
             if cluster.fault is not None:
                 await cluster.fault
         await asyncio.gather(*self._scaling)
+
+    async def cleared(self) -> None:
+        """Wait until no cluster has a copy whose object is gone. Raises Stuck."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while left := self._orphans():  # noqa: ASYNC110  Sluice deletes them
+                    await asyncio.sleep(0.2)
+        except TimeoutError as error:
+            raise Stuck(f"copies whose objects are gone are left {_PATIENCE:g} s later: {left}") from error
+
+    def _orphans(self) -> list[str]:
+        hub = self._all[HUB].sandbox.local("admin")
+        known = {obj["metadata"]["uid"] for plural in ("jobs", "pods") for obj in hub.list(plural)}
+        return [
+            f"{copy['metadata']['namespace']}/{copy['metadata']['name']} in {cluster.name}"
+            for cluster in self._others
+            for plural in ("jobs", "pods")
+            for copy in cluster.sandbox.local("admin").list(plural)
+            if _is_copy(copy) and copy["metadata"]["labels"][ORIGIN] not in known
+        ]
 
     async def _within(self, fault: Fault, cluster: _Cluster, work: Awaitable[None]) -> None:
         try:
@@ -546,6 +617,32 @@ class Clusters:
         await _until(fleet, cluster, "Active")
         if cluster.former:
             self.early.append(f"{cluster.name} is Active, and runs {len(cluster.former)} given up copies")
+
+    async def _orphan(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
+        """Cut a cluster off, and delete a Job that runs there; submit it again when the cluster is back."""
+
+        async def some_run() -> None:
+            while not self._running_in(cluster):  # noqa: ASYNC110  the observer updates it
+                await asyncio.sleep(0.05)
+
+        if not await _within(_MOMENT, some_run()):
+            return
+        keys = self._running_in(cluster)
+        key = keys[int(draw * 1009 % len(keys))]
+        job = self._submitted[key]
+        self.again[key] += 1
+        with cluster.link.cut(silently=_bit(draw, 1)):
+            deleting = asyncio.create_task(deleted(self.hub, path_of(job)))
+            await _within(_SHORT, _until(fleet, cluster, "Lost"))
+        await deleting
+        self._orphaned += 1
+        await self._submit(job)
+        await _until(fleet, cluster, "Active")
+
+    def _running_in(self, cluster: _Cluster) -> list[str]:
+        """Return the Jobs of the hub that run in a cluster."""
+        keys = (self._origins.get(origin, "") for origin in cluster.counted())
+        return [key for key in keys if key in self._submitted and self._job_runs(key)]
 
     async def _slow(self, fleet: Fleet, cluster: _Cluster, draw: float) -> None:
         with cluster.link.slowed(0.1 + draw):
@@ -622,10 +719,17 @@ class Clusters:
         again = f"{also} also where they were given up or being deleted"
         killed = ", ".join(f"{moment} {self._killed[moment]} times" for moment in _MOMENTS)
         dispatched = f"in {self._copied} dispatches; the leader was killed when a copy had just been {killed}"
+        dispatched += f"; {self._orphaned} Jobs were deleted while the cluster of their copy was cut off"
+        forged = [
+            f"{namespace}/{name}"
+            for admin, namespace, name in self._forged
+            if (job := admin.get("jobs", namespace, name)) is None or job["spec"].get("suspend")
+        ]
         where = f"{again}; {self._late} copies succeeded while they were deleted"
         return [
             (not self.doubled, f"nothing had two copies, {dispatched} {self.doubled[:2] or ''}"),
             (not twice, f"none ran to success twice; {where} {twice[:2] or ''}"),
+            (not forged, f"{len(self._forged)} forged copies were left alone {forged[:2] or ''}"),
             (not self.early, f"nothing was started where given up copies ran {self.early[:2] or ''}"),
         ]
 
@@ -678,6 +782,19 @@ async def _status(fleet: Fleet, cluster: _Cluster) -> dict[str, str]:
     return {}
 
 
+async def _serve(cluster: _Cluster, job: PlannedJob) -> None:
+    """Create the Service that the pods of a LeaderWorkerSet need."""
+    admin, name = cluster.sandbox.local("admin"), object_name(job)
+    if admin.get("services", job.team, name) is None:
+        await admin.create("services", job.team, {"metadata": {"name": name}, "spec": {"clusterIP": "None"}})
+
+
+def _is_copy(obj: Document) -> bool:
+    """Whether an object is a copy that Sluice has made."""
+    is_forged = workload_of(obj).endswith(_FORGED) or obj["metadata"]["name"].endswith(_FORGED)
+    return ORIGIN in (obj["metadata"].get("labels") or {}) and not is_forged
+
+
 def _ends(copy: Document) -> set[str]:
     """Return how a Job or a pod has ended, as conditions of a Job; empty: it has not."""
     if copy["kind"] == "Job":
@@ -701,7 +818,7 @@ def _is_dispatched(job: PlannedJob) -> bool:
 
 def _draw(name: str) -> int:
     """Return a number for a Job; `storm` uses its remainder by 5."""
-    return crc32(name.encode()) // 5
+    return crc32(name.removesuffix(FIRST_GROUP).encode()) // 5
 
 
 def _bit(draw: float, number: int) -> bool:

@@ -14,7 +14,7 @@ from admission.cli.demo.plan import queue_documents
 from admission.cluster.errors import NotFound
 from admission.model.errors import ClusterError
 from tests.chaos.fleet import LEASE_SECONDS, Stuck
-from tests.chaos.kinds import PATHS
+from tests.chaos.kinds import path_of
 from tests.chaos.schedule import Fault, cut_watches
 from tests.chaos.stepped import set_offset
 
@@ -68,9 +68,7 @@ class FaultInjector:
         self._plan = account.plan
         # Objects that can be put on hold by a label: not pod groups, which have no object.
         self._hold_paths = {
-            f"{job.team}/{job.name}": f"{PATHS[job.kind].format(job.team)}/{job.name}"
-            for job in account.plan.jobs
-            if job.kind != "PodGroup"
+            f"{job.team}/{job.name}": path_of(job) for job in account.plan.jobs if job.kind != "PodGroup"
         }
         self._by_pods = {f"{job.team}/{job.name}" for job in account.plan.jobs if job.kind != "Job"}
         self._faults = faults

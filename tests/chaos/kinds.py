@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cli.demo.gangs import UNTIL_DELETED, WORKLOAD
 from admission.cli.demo.load import document as demo_document
 from admission.cli.demo.plan import QUEUE, Nodes, PlannedJob, ScenePlan, Team
+from admission.cluster.errors import NotFound
 from admission.cluster.informer import Informer
 from admission.model.errors import ClusterError
 from admission.model.quantity import format_amount
@@ -43,9 +44,12 @@ PATHS: Final = {
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "RayCluster": "/apis/ray.io/v1/namespaces/{}/rayclusters",
     "VolcanoJob": "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs",
+    "LeaderWorkerSet": "/apis/leaderworkerset.x-k8s.io/v1/namespaces/{}/leaderworkersets",
 }
 """Kind to the path of its collection, with a placeholder for the namespace."""
 _WATCHED: Final = {kind: PATHS[kind].replace("namespaces/{}/", "") for kind in PATHS if kind not in ("Job", "PodGroup")}
+FIRST_GROUP: Final = "-0"
+"""What the name of the first group of a LeaderWorkerSet has after that of its object."""
 _POLL_INTERVAL: Final = 0.25
 """Real seconds between two polls of a user."""
 
@@ -82,6 +86,8 @@ def documents(plan: ScenePlan, job: PlannedJob, *, priority_class: str | None) -
             found = [_ray_job(plan, job)]
         case "StatefulSet":
             found = [_stateful_set(plan, job)]
+        case "LeaderWorkerSet":
+            found = [_leader_worker_set(job)]
         case _:
             found = [demo_document(plan, job)]
     for obj in found:
@@ -135,6 +141,27 @@ def _stateful_set(plan: ScenePlan, job: PlannedJob) -> Document:
     return found
 
 
+def _leader_worker_set(job: PlannedJob) -> Document:
+    """Return a LeaderWorkerSet of one group, whose name is that of the planned object."""
+    group = {"size": job.pods, "workerTemplate": _template(job, ends=False)}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": object_name(job), "namespace": job.team},
+        "spec": {"replicas": 1, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": group},
+    }
+
+
+def object_name(job: PlannedJob) -> str:
+    """Return the name of the object of which a planned one is the workload."""
+    return job.name.removesuffix(FIRST_GROUP) if job.kind == "LeaderWorkerSet" else job.name
+
+
+def path_of(job: PlannedJob) -> str:
+    """Return the path of the object of a planned one, which is no group of pods."""
+    return f"{PATHS[job.kind].format(job.team)}/{object_name(job)}"
+
+
 async def act_as_user(
     client: Client, account: SceneAccount, job: PlannedJob, submit: Callable[[], Awaitable[None]]
 ) -> None:
@@ -151,7 +178,7 @@ async def act_as_user(
         while not gangs.all_alive(key):  # noqa: ASYNC110  the observer updates it; an eviction may take long
             await asyncio.sleep(_POLL_INTERVAL)
         gangs.deleted(key)
-        await _deleted(client, f"{PATHS[job.kind].format(job.team)}/{job.name}")
+        await deleted(client, path_of(job))
     elif job.kind == "PodGroup":
         while not gangs.is_over(key):
             if gangs.lacks_pods(key):
@@ -159,10 +186,13 @@ async def act_as_user(
             await asyncio.sleep(_POLL_INTERVAL)
 
 
-async def _deleted(client: Client, path: str) -> None:
+async def deleted(client: Client, path: str) -> None:
+    """Delete an object as its user; retry while no webhook answers."""
     while True:
         try:
             await client.delete(path)
+        except NotFound:
+            return
         except ClusterError:
             await asyncio.sleep(_POLL_INTERVAL)
         else:

@@ -230,7 +230,7 @@ def _as_planned(outcomes: Mapping[str, int], plan: ScenePlan, again: int, unseen
     deleted, evicted = outcomes["Deleted"], outcomes["Evicted"]
     return (
         set(outcomes) <= {"Succeeded", "Deleted", "Evicted"}
-        and len(plan.jobs) - endless - unseen <= outcomes["Succeeded"] <= len(plan.jobs) - endless
+        and len(plan.jobs) - endless - unseen <= outcomes["Succeeded"] <= len(plan.jobs) - endless + again
         and deleted <= endless + again + unseen
         and endless <= deleted + evicted
         and (evicted == 0 or "pod" in plan.kinds)

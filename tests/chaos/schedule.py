@@ -39,6 +39,8 @@ class Fault(StrEnum):
     REBUILD_CLUSTER = "a cluster destroyed, and rebuilt under its name"
     SCALE = "what was dispatched given fewer pods by its user, and as many as before"
     DELETE_COPY = "the copy of a Job deleted by others, before its pods"
+    ORPHAN_CLUSTER = "a Job deleted while the cluster of its copy is cut off for seconds, and submitted again"
+    FORGE_COPY = "an object of others that says it is the copy of one that does not exist"
     EDIT_BUDGET = "a Budget cut, given another scope, or made anew"
     CHANGE_LIMIT = "limits of users changed"
     RESERVE = "quota reserved for seconds"

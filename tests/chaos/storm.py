@@ -160,6 +160,7 @@ async def storm(
                 faults_seen = await client.get("/sandbox/faults")
                 await ground.install({"rules": []})
                 await settled(database_url)
+                await ground.cleared()
                 if policies is not None:
                     await policies.note_spent(fleet)
             except Stuck as error:
@@ -250,6 +251,9 @@ class OneCluster:
 
     async def all_over(self) -> None:
         """Wait for nothing: no fault lasts."""
+
+    async def cleared(self) -> None:
+        """Wait for nothing: there are no copies."""
 
     def unfinished(self) -> str:
         return ""

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 NODE_FAULTS = (Fault.NODE_FAILS, Fault.NODE_GOES)
-CLUSTER_FAULTS = (*(fault for fault in Fault if fault.name.endswith("_CLUSTER")), Fault.SCALE, Fault.DELETE_COPY)
+CLUSTER_FAULTS = (
+    *(fault for fault in Fault if fault.name.endswith("_CLUSTER")),
+    *(Fault.SCALE, Fault.DELETE_COPY, Fault.FORGE_COPY),
+)
 POLICY_FAULTS = (Fault.EDIT_BUDGET, Fault.CHANGE_LIMIT, Fault.RESERVE, Fault.CALENDAR)
 
 

@@ -16,7 +16,7 @@ Object: TypeAlias = dict[str, Any]
 WORKLOAD: Final = "demo.sluice.dev/workload"
 """Label of a pod that names the object it is part of, if that is not a Job."""
 _JOB: Final = "batch.kubernetes.io/job-name"
-UNTIL_DELETED: Final = frozenset({"RayCluster", "StatefulSet"})
+UNTIL_DELETED: Final = frozenset({"RayCluster", "StatefulSet", "LeaderWorkerSet"})
 """Kinds that run until their user deletes them."""
 
 
