@@ -12,6 +12,7 @@ from aiohttp import web
 
 from admission.api.auth.authentication import AUTHENTICATION, Authentication
 from admission.api.auth.authorization import AUTHORIZATION, POD_LOG_ROUTE, PODS_ROUTE, Authorization
+from admission.api.auth.cluster_rights import CLUSTER_RIGHTS, ClusterRights, warn_of_silent_clusters
 from admission.api.auth.login import Login
 from admission.api.auth.oidc.issuer import Issuer
 from admission.api.auth.oidc.sign_in import BEGIN, FINISH, OidcSignIn
@@ -159,7 +160,7 @@ def create_app(
     webhook_fault: says why the API server does not reach the webhooks.
     not_queued: objects that have a queue label and are not queued.
     cluster: pods, their logs, and nodes; what a name is that no workload has; deletion of what is cancelled.
-    reach: connects to the other clusters, for the pods of workloads that were dispatched to them, and for their logs.
+    reach: connects to the other clusters: for what they allow users, and for pods that were dispatched to them.
     clock: monotonic, seconds. now: Unix time, seconds.
 
     Raises UnusableCertificate (`oidc`), and ValueError if there is neither a token nor a delegation.
@@ -175,9 +176,11 @@ def create_app(
     app = web.Application(middlewares=[failures, timeout, authentication.middleware, authorization.middleware])
     app[AUTHENTICATION] = authentication
     app[AUTHORIZATION] = authorization
+    app[CLUSTER_RIGHTS] = ClusterRights(store, reach, clock=clock)
     app[PARSER_SLOTS] = asyncio.Semaphore(_PARSER_THREADS)
     controller, leader = controller or NoController(), leader or NoLeader()
     app.on_response_prepare.extend((add_security_headers, mark_started, partial(_warn_of_standstill, leader)))
+    app.on_response_prepare.append(warn_of_silent_clusters)
     logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
     lookup = WorkloadLookup(store, cluster, not_queued)
@@ -193,7 +196,7 @@ def create_app(
     attention = AttentionReports(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     views = ClusterViews(store, cluster)
     clusters = ClustersInReach(store, cluster, reach)
-    pods = PodsOfWorkloads(store, lookup.exact, clusters)
+    pods = PodsOfWorkloads(store, lookup.visible, clusters)
     app.on_shutdown.append(lambda _: pods.close())
     app.router.add_get(PODS_ROUTE, pods.pods)
     app.router.add_get(POD_LOG_ROUTE, pods.last_lines)

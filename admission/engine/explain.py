@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Item
     from admission.engine.preemption_hints import PreemptionHint
     from admission.engine.registry import Registry
+    from admission.model.workload import Workload
 
 _NAMED = 5  # workloads ahead, and workloads that use what is missing, that are named at most
 _COUNTED = 5000  # workloads ahead, and admitted ones, that are looked at for that
@@ -87,7 +88,7 @@ class Explanation:
     not_before: float | None = None
     """Unix time (s) at which its requeue backoff ends; None: no backoff."""
     ahead_first: tuple[str, ...] = ()
-    """`namespace/name` of the first workloads of its own namespace that are ahead of it in its ClusterQueue."""
+    """`namespace/name` of the first workloads ahead of it in its ClusterQueue of its own namespace and cluster."""
     attempts: tuple[tuple[str, Attempt], ...] = ()
     """(name of the pod set, flavor that was tried for it)."""
     lacks: tuple[Lack, ...] = ()
@@ -95,7 +96,7 @@ class Explanation:
     preemption_hints: tuple[PreemptionHint, ...] = ()
     """What it might preempt, for each of `lacks` that could become free."""
     holders: tuple[Holder, ...] = ()
-    """Admitted workloads of its own namespace that use what is missing, the largest first, up to a limit."""
+    """Admitted workloads of its own namespace and cluster that use what is missing, the largest first; not all."""
     other_holders: int = 0
     """Number of all others that do, counted up to a limit."""
 
@@ -254,12 +255,17 @@ def _holders(
         used = tuple(amounts.get(fr, 0) for fr in frs)
         if not any(used):
             continue
-        if held.workload.namespace == item.workload.namespace:
+        if _is_near(held.workload, item.workload):
             own.append(Holder(held.workload.key, used))
         else:
             others += 1
     own.sort(key=lambda one: [-amount for amount in one.amounts])
     return tuple(own[:_NAMED]), others + len(own[_NAMED:])
+
+
+def _is_near(one: Workload, other: Workload) -> bool:
+    """Return whether users of the one may know the other's name."""
+    return (one.namespace, one.cluster) == (other.namespace, other.cluster)
 
 
 def _base_explanation(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
@@ -273,7 +279,7 @@ def _base_explanation(registry: Registry, item: Item, *, ignore_undeclared: bool
     in_cluster_queue, in_local_queue = positions.of(item)
     waiting, waiting_here = positions.waiting(item.local_queue)
     ahead = positions.ahead(item, _COUNTED) if in_cluster_queue > 1 else ()
-    own = (other.workload.key for other in ahead if other.workload.namespace == item.workload.namespace)
+    own = (other.workload.key for other in ahead if _is_near(other.workload, item.workload))
     return replace(
         base,
         position_in_cluster_queue=in_cluster_queue,

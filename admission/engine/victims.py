@@ -12,7 +12,14 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from admission.engine.events import Evict
-from admission.engine.vocabulary import FOREIGN, IN_CLUSTER_QUEUE, PREEMPTED, PREEMPTION_TEXTS, TIME_SLICE
+from admission.engine.vocabulary import (
+    IN_CLUSTER_QUEUE,
+    OF_ANOTHER_CLUSTER,
+    OF_ANOTHER_NAMESPACE,
+    PREEMPTED,
+    PREEMPTION_TEXTS,
+    TIME_SLICE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -36,9 +43,12 @@ class Target(NamedTuple):
 
 def eviction(target: Target, preemptor: Workload, node: Node) -> Evict:
     """Return the eviction of the target for a preemptor in the ClusterQueue at `node`."""
-    # Users of the target's namespace read the message, and may not see names of other namespaces.
-    is_near = preemptor.namespace == target.held.workload.namespace
-    whom, where = (f"workload {preemptor.key}", f"preemptor path: {_path(node)}; ") if is_near else (FOREIGN, "")
+    # Users of the target's namespace read the message, and may not see names of other namespaces, or clusters.
+    whom, where = f"workload {preemptor.key}", f"preemptor path: {_path(node)}; "
+    if preemptor.namespace != target.held.workload.namespace:
+        whom, where = OF_ANOTHER_NAMESPACE, ""
+    elif preemptor.cluster != target.held.workload.cluster:
+        whom = OF_ANOTHER_CLUSTER
     message = (
         f"Preempted to accommodate {whom} (UID: {preemptor.uid}) due to {PREEMPTION_TEXTS[target.reason]}; "
         f"{where}preemptee path: {_path(target.node)}"

@@ -50,8 +50,9 @@ HOPELESS: Final = frozenset({EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR, MISCONFIGURE
 namespace."""
 
 PREEMPTED: Final = "Preempted"
-FOREIGN: Final = "a workload of another namespace"
-"""Replaces the preemptor's name in messages for users who may not see names of other namespaces."""
+OF_ANOTHER_NAMESPACE: Final = "a workload of another namespace"
+OF_ANOTHER_CLUSTER: Final = "a workload of another cluster"
+"""They replace the preemptor's name in messages for users who may not see such names."""
 NODE_FAILURES: Final = "NodeFailures"
 FLAVOR_MIGRATION: Final = "FlavorMigration"
 SLICE_REPLACED: Final = "WorkloadSliceReplaced"

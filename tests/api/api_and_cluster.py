@@ -21,6 +21,7 @@ from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
 from admission.api.auth.oidc.client import OidcClient
 from admission.api.registry import PREFIX
+from admission.api.resources.clusters_in_reach import Reach
 from admission.api.resources.explaining_engine import LocalController
 from admission.cluster.client import Client
 from admission.sandbox.apiserver.requests import User
@@ -139,6 +140,7 @@ async def serving_with_cluster(
     deciding: LocalController | None = None,
     oidc: OidcClient | None = None,
     own_proxy: AuthenticatingProxy | None = None,
+    reach: Reach | None = None,
     **checks: Any,
 ) -> AsyncIterator[ApiAndCluster]:
     """Serve the API, with a sandbox as its cluster and certificates, for the time of the block."""
@@ -164,6 +166,7 @@ async def serving_with_cluster(
             oidc=oidc,
             controller=deciding,
             cluster=cluster,
+            reach=reach,
             clock=clock,
         )
         app.router.add_get("/debug/anything", _anything)

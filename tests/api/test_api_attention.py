@@ -48,6 +48,7 @@ async def test_workloads_in_trouble_are_named_and_counted(api: Client, commit: C
             {
                 "namespace": "a",
                 "name": "failed",
+                "cluster": "local",
                 "user": "alice",
                 "clusterQueue": "one",
                 "reason": "Failed",

@@ -25,7 +25,7 @@ from user_permissions import bind, create_roles
 from workload_records import MAIN, NOW, record
 
 from admission.api.resources.explaining_engine import NoController
-from admission.engine.vocabulary import FOREIGN
+from admission.engine.vocabulary import OF_ANOTHER_NAMESPACE
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSetAssignment
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS, User
@@ -86,7 +86,7 @@ def admission(cluster_queue: str) -> Admission:
 
 async def write(store: Store, epoch: int, *records: WorkloadRecord) -> None:
     """Commit records as the leader does, with the message of a preemption."""
-    said = f"Preempted to accommodate {FOREIGN} (UID: uid-other) due to prioritization in the ClusterQueue"
+    said = f"Preempted to accommodate {OF_ANOTHER_NAMESPACE} (UID: uid-other) due to prioritization in the ClusterQueue"
     await store.commit(
         Changes(
             workloads=tuple(replace(each, message=said, evict_reason="Preempted") for each in records),

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from command_runner import Sluice
 from ports import free_port
-from serve_processes import NODE, QUEUES, TOKEN, job, serving, until_job
+from serve_processes import NODE, QUEUES, TOKEN, Replica, job, serving, until_job
+from user_permissions import allow, bind
 
 from admission.cli.commands.cluster.hub import InSecret
 from admission.cluster.client import Client
@@ -47,7 +48,7 @@ async def database_url(tmp_path):
 
 @pytest.fixture
 async def world(tmp_path, database_url):
-    """(cluster b, the commands of an admin); `sluice serve` runs for another cluster, outside of it."""
+    """(cluster b, the commands of an admin, `sluice serve`, the cluster for which it runs, outside of it)."""
     (tmp_path / "credentials").mkdir()
     port = free_port()
     async with AsyncExitStack() as stack:
@@ -61,7 +62,7 @@ async def world(tmp_path, database_url):
         options = (f"--config={config}", credentials)
         replica = await stack.enter_async_context(serving(tmp_path, database_url, *options, port=port))
         await replica.until_ready()
-        yield b, Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN}), replica
+        yield b, Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": TOKEN}), replica, hub
 
 
 def flags(folder: Path, *more: str) -> tuple[tuple[str, ...], str]:
@@ -85,9 +86,24 @@ async def says_capacity(sluice: Sluice) -> None:
     ]
 
 
+async def shown_to_whom_the_cluster_allows_it(b: Sandbox, hub: Sandbox, replica: Replica) -> None:
+    """Check that the job in b is seen by a user of the hub as soon as b lets that user look at its namespace."""
+    alice = Sluice({"SLUICE_SERVER": replica.url, "SLUICE_TOKEN": hub.token("alice")})
+    reading = {"apiGroups": ["sluice.dev"], "resources": ["workloads"], "verbs": ["get", "list"]}
+    await allow(hub.local("admin"), "alice", reading, namespace="default")
+    hidden = await alice("get", "workloads", "j", "-n", "default")
+    assert hidden.exit_code == 1
+    assert hidden.stderr.rstrip().endswith("(you may not see those of cluster b)")
+    assert "j" not in (await alice("get", "workloads", "-n", "default", "-o", "name")).stdout
+    await bind(b.local("admin"), "view", "alice", namespace="default")
+    while (shown := await alice("get", "workloads", "j", "-n", "default")).exit_code:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    assert shown.stdout.splitlines()[1].split()[0].startswith("job-j-")
+
+
 @pytest.mark.costly
 async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tmp_path):
-    b, sluice, replica = world
+    b, sluice, replica, hub = world
     there, config = flags(tmp_path)
     before = own(b, *MADE, *GATES)
     planned = await sluice("cluster", "join", "b", *there, config, "--dry-run", "--dispatch")
@@ -140,6 +156,7 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
         assert elsewhere.exit_code == 1
         assert "Job j is in the cluster b, of which you need credentials of your own" in elsewhere.stderr
     await says_capacity(sluice)
+    await shown_to_whom_the_cluster_allows_it(b, hub, replica)
     refused = await sluice("cluster", "leave", "b", *there)
     assert refused.exit_code == 1
     assert "default/j" in refused.stderr
@@ -156,7 +173,7 @@ async def test_cluster_joins_queues_its_jobs_and_leaves_nothing_behind(world, tm
 
 @pytest.mark.costly
 async def test_cluster_without_policies_gets_the_webhook_whose_certificate_sluice_keeps(world, tmp_path):
-    b, sluice, _ = world
+    b, sluice, *_ = world
     there, config = flags(tmp_path, "--namespace=sluice-there")
     there_by_webhook = (*there, config, "--gate=webhook")
     nameless = await sluice("cluster", "join", "b", *there_by_webhook)
@@ -180,7 +197,7 @@ async def test_cluster_without_policies_gets_the_webhook_whose_certificate_sluic
 
 @pytest.mark.costly
 async def test_what_is_wrong_is_said_before_anything_is_changed(world, tmp_path):
-    b, sluice, _ = world
+    b, sluice, *_ = world
     there, config = flags(tmp_path)
     before = own(b, *MADE, *GATES)
 
@@ -232,7 +249,7 @@ async def test_what_is_wrong_is_said_before_anything_is_changed(world, tmp_path)
 
 @pytest.mark.costly
 async def test_running_jobs_with_a_queue_label_keep_a_cluster_out_until_an_admin_accepts(world, tmp_path):
-    b, sluice, _ = world
+    b, sluice, *_ = world
     there, config = flags(tmp_path)
     await b.local("admin").create("jobs", "default", job("early", seconds=36000))
     refused = await sluice("cluster", "join", "b", *there, config)
@@ -260,7 +277,7 @@ async def test_secret_of_credentials_is_made_and_keeps_other_files(tmp_path):
 
 @pytest.mark.costly
 async def test_token_is_replaced_while_the_cluster_is_in_use(world, tmp_path):
-    b, sluice, _ = world
+    b, sluice, *_ = world
     there, config = flags(tmp_path)
     assert (await sluice("cluster", "join", "b", *there, config)).exit_code == 0
     kubeconfig = tmp_path / "credentials" / "b.yaml"

@@ -104,15 +104,16 @@ async def require(request: web.Request, verb: str) -> None:
 
 async def may_read(request: web.Request, namespace: str) -> bool:
     """Return whether the request's user may list workloads of a namespace (empty: of all). Raises ReviewUnavailable."""
-    return await request.app[AUTHORIZATION].allows(request, _reading(namespace))
+    return await request.app[AUTHORIZATION].allows(request, reading(namespace))
 
 
 async def may_read_each(request: web.Request, namespaces: Sequence[str]) -> list[bool]:
     """Return `may_read` for each of the namespaces. Raises ReviewUnavailable."""
-    return await request.app[AUTHORIZATION].allows_each(request, [*map(_reading, namespaces)])
+    return await request.app[AUTHORIZATION].allows_each(request, [*map(reading, namespaces)])
 
 
-def _reading(namespace: str) -> Attributes:
+def reading(namespace: str) -> Attributes:
+    """Return the right to list workloads of a namespace (empty: of all)."""
     return Attributes("list", WORKLOADS.plural, namespace=namespace)
 
 

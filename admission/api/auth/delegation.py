@@ -15,7 +15,7 @@ import time
 from collections import Counter, OrderedDict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from admission.api.auth.identity import AuthMethod, Identity
 from admission.api.auth.ttl_cache import TtlCache
@@ -27,7 +27,7 @@ from admission.model.errors import ClusterError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from admission.cluster.client import Client, Object
+    from admission.cluster.client import Object
 
 VALID_TOKEN_SECONDS, INVALID_TOKEN_SECONDS = 10.0, 1.0
 """Seconds for which the TokenReview of a valid token and of an invalid one is cached."""
@@ -85,16 +85,30 @@ class Attributes:
         }
 
 
+class Reviewer(Protocol):
+    """Requests for reviews, with Sluice's own rights."""
+
+    async def create(self, path: str, body: object) -> Object:
+        """Ask for a review, and return it. Raises ClusterError."""
+
+
 class Delegation:
     """Cached TokenReviews and SubjectAccessReviews of one cluster.
 
-    `audiences`: a token must have been issued for one of them; empty: for the API server. `clock`: monotonic, seconds.
+    `audiences`: a token must have been issued for one of them; empty: for the API server. `of`: the cluster, for
+    messages. `clock`: monotonic, seconds.
     """
 
     def __init__(
-        self, client: Client, *, audiences: tuple[str, ...] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        client: Reviewer,
+        *,
+        audiences: tuple[str, ...] = (),
+        of: str = "the cluster",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
+        self._of = of
         self._audiences = audiences
         self._salt = secrets.token_bytes(16)
         self._users: TtlCache[Object | None] = TtlCache(size=_TOKENS, clock=clock)
@@ -164,14 +178,14 @@ class Delegation:
         except (ClusterError, TimeoutError) as error:
             if not self._unavailable:
                 _log.error(
-                    "requests cannot be authorized, no answer of the cluster: %s", str(error) or f"{kind}: timeout"
+                    "requests cannot be authorized, no answer of %s: %s", self._of, str(error) or f"{kind}: timeout"
                 )
             self._unavailable = True
             raise ReviewUnavailable(
-                f"the cluster did not answer a {kind}, so the request cannot be authorized; try again later"
+                f"{self._of} did not answer a {kind}, so the request cannot be authorized; try again later"
             ) from error
         if self._unavailable:
-            _log.info("the cluster answers TokenReviews and SubjectAccessReviews again")
+            _log.info("%s answers TokenReviews and SubjectAccessReviews again", self._of)
         self._unavailable = False
         status = answer.get("status")
         return status if isinstance(status, dict) else {}

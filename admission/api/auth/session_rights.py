@@ -7,9 +7,11 @@ request, and grant nothing themselves.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.api.auth.authorization import AUTHORIZATION, may_read, may_read_each
+from admission.api.auth.authorization import AUTHORIZATION, may_read, may_read_each, reading
+from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.auth.delegation import Attributes
 from admission.api.auth.identity import identity
 from admission.api.auth.ttl_cache import TtlCache
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from admission.model.workload import Workload
     from admission.store.store import Store
 
 _MOST_REVIEWS: Final = 100
@@ -37,6 +40,30 @@ A search sends a request with each key that is pressed; it must not send a revie
 _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Of which namespaces and clusters a user may list the workloads."""
+
+    namespaces: frozenset[str]
+    """Readable namespaces with LocalQueues."""
+    everywhere: bool
+    """Whether all namespaces are readable."""
+    elsewhere: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Joined clusters whose workloads are not readable in all namespaces, each with those in which they are."""
+
+    @property
+    def only(self) -> frozenset[str] | None:
+        """The readable namespaces; None: all."""
+        return None if self.everywhere else self.namespaces
+
+    def includes(self, workload: Workload) -> bool:
+        """Return whether the user may read a workload."""
+        namespace, cluster = workload.namespace, workload.cluster
+        return (self.everywhere or namespace in self.namespaces) and all(
+            name != cluster or namespace in readable for name, readable in self.elsewhere
+        )
+
+
 class SessionRights:
     """Handlers of `/session/access`, `/session/namespaces` and `reports/namespaces`.
 
@@ -46,7 +73,7 @@ class SessionRights:
     def __init__(self, store: Store, can_cancel: Callable[[web.Request], Awaitable[bool]]) -> None:
         self._store = store
         self._can_cancel = can_cancel
-        self._readable_cache: TtlCache[tuple[list[str], bool]] = TtlCache(size=_MOST_USERS, clock=time.monotonic)
+        self._readable_cache: TtlCache[Readable] = TtlCache(size=_MOST_USERS, clock=time.monotonic)
 
     async def access(self, request: web.Request) -> web.Response:
         """Review several rights at once: `{"reviews": [{"verb": "patch", "resource": "clusterqueues"}]}`.
@@ -72,27 +99,33 @@ class SessionRights:
 
         `all` is true if the user may list the workloads of all namespaces. Raises ReviewUnavailable and StoreError.
         """
-        names, everywhere = await self.readable(request)
-        return reply({"all": everywhere, "namespaces": names})
+        found = await self.readable(request)
+        return reply({"all": found.everywhere, "namespaces": sorted(found.namespaces)})
 
     async def report(self, request: web.Request) -> web.Response:
         """Return the same as a report, which clients can also get through the cluster's API server. Raises as that."""
-        names, everywhere = await self.readable(request)
-        return reply(NAMESPACE_REPORT.document(all=everywhere, namespaces=names))
+        found = await self.readable(request)
+        return reply(NAMESPACE_REPORT.document(all=found.everywhere, namespaces=sorted(found.namespaces)))
 
-    async def readable(self, request: web.Request) -> tuple[list[str], bool]:
-        """Return the readable namespaces, and whether all are readable. Cached: each namespace needs a review.
+    async def readable(self, request: web.Request) -> Readable:
+        """Return what the request's user may read. Cached: each namespace needs a review, here and in other clusters.
 
         Raises ReviewUnavailable and StoreError.
         """
 
-        async def load() -> tuple[tuple[list[str], bool], float]:
+        async def load() -> tuple[Readable, float]:
             queues = await self._store.queues.list(LocalQueue.kind)
             names = sorted({queue.metadata.namespace for queue in queues})
-            if await may_read(request, ""):
-                return (names, True), _READABLE_SECONDS
-            readable = await may_read_each(request, names)
-            return ([name for name, may in zip(names, readable, strict=True) if may], False), _READABLE_SECONDS
+            everywhere = await may_read(request, "")
+            if not everywhere:
+                readable = await may_read_each(request, names)
+                names = [name for name, may in zip(names, readable, strict=True) if may]
+            partly = sorted(await hidden_clusters(request, reading("")))
+            hidden = {name: await hidden_clusters(request, reading(name)) for name in names} if partly else {}
+            elsewhere = tuple(
+                (cluster, frozenset(name for name in names if cluster not in hidden[name])) for cluster in partly
+            )
+            return Readable(frozenset(names), everywhere, elsewhere), _READABLE_SECONDS
 
         who = identity(request)
         return await self._readable_cache.get((who.name, who.uid, who.groups, who.extra, who.auth_method), load)

@@ -47,6 +47,10 @@ class QueueSelection:
             parse_field_selector(fields, (*_COMMON_FIELDS, *KINDS[kind].selectable_fields)),
         )
 
+    def can_have(self, obj: Subject) -> bool:
+        """Return whether the object can ever be selected, by what of it never changes."""
+        return isinstance(obj, WorkloadRecord) or self.namespace in (None, obj.metadata.namespace)
+
     @property
     def is_narrow(self) -> bool:
         """Whether a selector restricts it to less than a namespace, or than all objects."""
@@ -124,6 +128,18 @@ class WorkloadSelection:
         for requirement in parse_label_selector(request.query.get("labelSelector", "")):
             selection = selection._with_label(requirement)
         return selection
+
+    def without(self, clusters: frozenset[str]) -> WorkloadSelection:
+        """Return the selection of the same workloads, but for those of these clusters."""
+        return self._with("cluster", clusters, negated=True) if clusters else self
+
+    def can_have(self, record: Subject) -> bool:
+        """Return whether the workload can ever be selected, by what of it never changes."""
+        return (
+            isinstance(record, WorkloadRecord)
+            and self.namespace in (None, record.workload.namespace)
+            and all(condition.holds(record) for condition in self.conditions if condition.is_immutable)
+        )
 
     @property
     def is_narrow(self) -> bool:

@@ -355,6 +355,8 @@ class PreemptedWorkload(Model):
     """Namespace of the workload."""
     name: str
     """Name of the workload."""
+    cluster: str
+    """Cluster of its object."""
 
 
 class PreemptionInVain(Model):
@@ -364,6 +366,8 @@ class PreemptionInVain(Model):
     """Namespace of the waiting workload."""
     name: str
     """Name of the waiting workload."""
+    cluster: str
+    """Cluster of its object."""
     cluster_queue: str
     """ClusterQueue in which it waits."""
     victims: tuple[PreemptedWorkload, ...]
@@ -419,6 +423,8 @@ class WorkloadInTrouble(Model):
     """Namespace of its object."""
     name: str
     """Name of its object."""
+    cluster: str
+    """Cluster of its object."""
     user: str
     """User who submitted it; empty: unknown."""
     cluster_queue: str

@@ -7,8 +7,9 @@ can never run, preemptions without effect, and the leader's last audit.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.http.response_cache import RevisionCache
 from admission.api.http.responses import reply
 from admission.api.registry import ATTENTION_REPORT
@@ -69,9 +70,10 @@ class AttentionReports:
         )
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return the report. Raises StoreError."""
-        del request
-        body = ATTENTION_REPORT.document(**await self._workloads.get())
+        """Return the report. Raises TooManyRequests and StoreError."""
+        hidden = await hidden_clusters(request)
+        workloads = await self._workloads.get()
+        body = ATTENTION_REPORT.document(**(_without(workloads, hidden) if hidden else workloads))
         if standstill := self._leader.standstill():
             body["standstill"] = standstill
         if found_objects := self._not_queued():
@@ -137,12 +139,22 @@ class AttentionReports:
             {
                 "namespace": each.namespace,
                 "name": each.name,
+                "cluster": each.cluster,
                 "clusterQueue": each.cluster_queue,
                 "victims": [victim._asdict() for victim in each.victims],
                 "preemptedAt": sentences.time(each.at),
             }
             for each in found
         ]
+
+
+def _without(part: Any, hidden: frozenset[str]) -> Any:
+    """Return a part of the report without the workloads of some clusters; numbers stay."""
+    if isinstance(part, dict):
+        return {key: _without(value, hidden) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_without(each, hidden) for each in part if each.get("cluster") not in hidden]
+    return part
 
 
 def _listed(page: FoundPage) -> Document:
@@ -159,6 +171,7 @@ def _item(record: WorkloadRecord, at: float) -> Document:
     return {
         "namespace": record.workload.namespace,
         "name": record.workload.name,
+        "cluster": record.workload.cluster,
         "user": record.workload.user,
         "clusterQueue": record.cluster_queue,
         "reason": record.reason,

@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.http.request_options import number
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, CALENDAR_PREVIEW
@@ -69,7 +70,8 @@ class Calendars:
             "changes": changes,
         }
         if following is not None:
-            document["impact"] = impact_document(await self._impact(*following, now))
+            found = (await self._impact(*following, now)).without(await hidden_clusters(request))
+            document["impact"] = impact_document(found)
         return reply(document)
 
     async def _impact(self, at: float, changed: ClusterQueue | Cohort, now: float) -> Impact:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from admission.api.auth.delegation import Reviewer
 from admission.api.errors import BadRequest, Unanswered
+from admission.api.resources.cluster_views import ReadableCluster
 from admission.model.queues import Cluster
 from admission.model.workload import LOCAL
 from admission.store.errors import NotFound
@@ -14,15 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from admission.api.resources.cluster_views import ReadableCluster
     from admission.kinds.registry import Kinds
     from admission.store.store import Store
+
+
+class ReachedCluster(ReadableCluster, Reviewer, Protocol):
+    """Requests to the API server of another cluster."""
 
 
 class Reached(NamedTuple):
     """A cluster beside `local` to which there is a connection."""
 
-    client: ReadableCluster
+    client: ReachedCluster
     kinds: Kinds
 
 

@@ -20,7 +20,7 @@ from admission.store.workloads.queries import ColumnFilter
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from admission.api.auth.session_rights import SessionRights
+    from admission.api.auth.session_rights import Readable, SessionRights
     from admission.api.http.responses import Document
     from admission.api.resources.clusters_in_reach import ClustersInReach
     from admission.store.records import WorkloadRecord
@@ -38,14 +38,14 @@ class DrainReports:
         self._rights = rights
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return the workloads on `?node=` of `?cluster=`, or of `?flavor=`; names only of readable namespaces.
+        """Return the workloads on `?node=` of `?cluster=`, or of `?flavor=`; names only of readable ones.
 
         Raises BadRequest, ReviewUnavailable, Unanswered and StoreError.
         """
         node, flavor = request.query.get("node", ""), request.query.get("flavor", "")
         if bool(node) is bool(flavor):
             raise BadRequest("node: give the name of a node, or that of a flavor as flavor")
-        names, everywhere = await self._rights.readable(request)
+        readable = await self._rights.readable(request)
         page = await self._store.workloads.list(where=[ColumnFilter("state", _HOLDING)])
         if node:
             cluster = request.query.get("cluster") or LOCAL
@@ -54,7 +54,6 @@ class DrainReports:
         else:
             found, others = [(each, None) for each in page.workloads if flavor in _flavors(each)], 0
         found.sort(key=lambda each: (-_ends_by(each[0]), each[0].workload.key))
-        readable = None if everywhere else frozenset(names)
         items = [_item(record, pods, readable) for record, pods in found]
         return reply(DRAIN_REPORT.document(items=items, others=others))
 
@@ -99,9 +98,9 @@ def _ends_by(record: WorkloadRecord) -> float:
     return inf if limit is None or since is None else since + limit
 
 
-def _item(record: WorkloadRecord, pods: int | None, readable: frozenset[str] | None) -> Document:
+def _item(record: WorkloadRecord, pods: int | None, readable: Readable) -> Document:
     workload, ends_by = record.workload, _ends_by(record)
-    is_readable = readable is None or workload.namespace in readable
+    is_readable = readable.includes(workload)
     return {
         "namespace": workload.namespace if is_readable else "",
         "name": workload.name if is_readable else "",

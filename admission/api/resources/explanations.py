@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from admission.api.auth.authorization import may_read
+from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.auth.redaction import named_messages
 from admission.api.documents.workload_names import workload_name
 from admission.api.errors import UnknownObject
@@ -193,7 +194,9 @@ class Explanations:
         limit = min(number(request, "limit") or LARGEST_PAGE, LARGEST_PAGE)
         offset = number(request, "offset") or 0
         engine = await self._engines.current()
-        places = engine.listing(cluster_queue, limit=limit, offset=offset, local_queue=local_queue)
+        hidden = await hidden_clusters(request)
+        listed = engine.listing(cluster_queue, limit=limit, offset=offset, local_queue=local_queue)
+        places = [place for place in listed if place.workload.cluster not in hidden]
         queued = await self._store.workloads.queued_at(place.workload.uid for place in places)
         remaining = max(0, engine.count_waiting(cluster_queue, local_queue) - offset - limit)
         return reply(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from admission.engine import Evict, WorkloadGone, WorkloadPending
@@ -10,7 +10,7 @@ from admission.engine.vocabulary import HOPELESS, SLICE_REPLACED
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from admission.api.http.responses import Document
     from admission.engine import Engine, Event
@@ -38,6 +38,15 @@ class Impact:
     """Pending workloads that could never be admitted any more, with reason and message."""
     overused: tuple[Overuse, ...] = ()
     """Usage beyond quota that would be new, or larger than before."""
+
+    def without(self, clusters: Collection[str]) -> Impact:
+        """Return the impact on the workloads of other clusters than these, and on quotas."""
+        return replace(
+            self,
+            admitted=tuple(each for each in self.admitted if each.cluster not in clusters),
+            evicted=tuple(each for each in self.evicted if each.workload.cluster not in clusters),
+            impossible=tuple(each for each in self.impossible if each[0].cluster not in clusters),
+        )
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from admission.api.auth.authorization import AUTHORIZATION, require
+from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.auth.delegation import Attributes
 from admission.api.auth.identity import author
 from admission.api.documents.presentation import deletion_warnings, documents, warnings
@@ -172,7 +173,7 @@ class QueueObjects:
         details["uid"] = deleted.metadata.uid
         texts = await deletion_warnings(self._store, [deleted])
         if options.dry_run:
-            impact = await self._previews.deleted([deleted])
+            impact = (await self._previews.deleted([deleted])).without(await hidden_clusters(request))
             details["impact"] = impact_document(impact)
             texts += impact_warnings(impact)
         return reply(success(details=details), warnings=texts)
@@ -306,7 +307,7 @@ class QueueObjects:
         (document,) = await documents(self._store, [obj])
         texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.warning_context())]
         if dry_run:
-            impact = await self._previews.written(written.before, obj)
+            impact = (await self._previews.written(written.before, obj)).without(await hidden_clusters(request))
             document["status"] = {**document.get("status", {}), "impact": impact_document(impact)}
             texts += impact_warnings(impact)
         else:

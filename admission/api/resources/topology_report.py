@@ -24,7 +24,7 @@ from admission.model.quantity import format_amount
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from admission.api.auth.session_rights import SessionRights
+    from admission.api.auth.session_rights import Readable, SessionRights
     from admission.api.http.responses import Document
     from admission.api.resources.explaining_engine import LocalController
     from admission.engine.clusterqueue import Held
@@ -45,7 +45,7 @@ class TopologyReports:
         self._cache: ResponseCache[bytes] = ResponseCache(_SECONDS)
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return the state of the topology of `?flavor=`; names only of readable namespaces.
+        """Return the state of the topology of `?flavor=`; names only of readable workloads.
 
         Down to `?level=`, or to the deepest level with at most `?most=` domains; of the domain `?within=` (its values,
         joined by slashes) with those above and below it. Raises BadRequest, UnknownObject, NotLeading,
@@ -60,8 +60,7 @@ class TopologyReports:
             raise BadRequest(f'most: "{most}" is not a number from 1 to 999999; give one such as 2000')
         if most and level:
             raise BadRequest("most: cannot be combined with level; give one of the two")
-        names, everywhere = await self._rights.readable(request)
-        readable = None if everywhere else frozenset(names)
+        readable = await self._rights.readable(request)
 
         async def make() -> bytes:
             engine = self._controller.engine()
@@ -120,7 +119,7 @@ def _document(
     found: Occupancy,
     levels: list[list[Space]],
     inside: tuple[str, ...],
-    readable: frozenset[str] | None,
+    readable: Readable,
 ) -> Document:
     pods = [0] * len(found.workloads)
     for space in found.by_level[-1]:
@@ -144,9 +143,9 @@ def _document(
     )
 
 
-def _workload(held: Held, pods: int, readable: frozenset[str] | None) -> Document:
+def _workload(held: Held, pods: int, readable: Readable) -> Document:
     workload = held.workload
-    if readable is not None and workload.namespace not in readable:
+    if not readable.includes(workload):
         return {"pods": pods}
     return {"namespace": workload.namespace, "name": workload.name, "workload": workload_name(workload), "pods": pods}
 

@@ -10,6 +10,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.auth.identity import IDENTITY
 from admission.api.errors import BadRequest
 from admission.api.http.request_options import instant
@@ -271,6 +272,10 @@ class UsageReports:
         if start > end:
             raise BadRequest(f"from ({format_time(start)}) must not be after to ({format_time(end)})")
         found = await self._store.reports.stays(node, start=start, end=end)
+        if hidden := await hidden_clusters(request):
+            records = await self._store.workloads.by_uid({stay.uid for stay in found})
+            theirs = {uid for uid, record in records.items() if record.workload.cluster in hidden}
+            found = [stay for stay in found if stay.uid not in theirs]
         times = {"from": format_time(start), "to": format_time(end)}
         return reply(STAY_REPORT.document(node=node, **times, items=[*map(_stay, found)]))
 

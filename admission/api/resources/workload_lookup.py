@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.api.auth.authorization import AUTHORIZATION, attributes, may_read
+from admission.api.auth.cluster_rights import hidden_clusters, may_read_workload
 from admission.api.auth.delegation import Attributes
 from admission.api.documents.workload_names import object_name, plain_kind, workload_name
 from admission.api.errors import UnknownObject
@@ -25,11 +26,12 @@ from admission.kinds.base import POD_OWNER, QUEUE_NAME, WORKLOAD_UID, Convention
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
 from admission.model.errors import ClusterError
+from admission.model.names import listed
 from admission.store.records import State
 from admission.store.workloads.queries import ColumnFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aiohttp import web
 
@@ -118,10 +120,12 @@ class WorkloadLookup:
         """
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         kind = plain_kind(request.query.get("objectKind", ""))
-        record = await self.exact(namespace, name, kind)
+        hidden = await hidden_clusters(request)
+        record = await self.exact(namespace, name, kind, hidden=hidden)
         if record is not None:
             return record
-        related, unqueued = await self._related(namespace, name, kind)
+        found, unqueued = await self._related(namespace, name, kind)
+        related = [record for record in found if record.workload.cluster not in hidden]
         if len(related) == 1 and not exact and await _may_read_as(request, related[0]):
             return related[0]
         may_list = await may_read(request, namespace)
@@ -133,24 +137,37 @@ class WorkloadLookup:
         of_kind = f" of kind {request.query['objectKind']}" if kind else ""
         hint = ""
         if may_list:
-            hint = await self._hint(request, namespace, name, kind)
+            hint = await self._hint(request, namespace, name, kind, hidden)
         if unqueued is not None and await request.app[AUTHORIZATION].allows(request, unqueued.reading(namespace)):
             hint = unqueued.why()
         hint = hint or (
             "check the namespace (-n), that the object has the label sluice.dev/queue-name, and that no other "
             "controller manages it (spec.managedBy)"
         )
+        if hidden:
+            hint += f" (you may not see those of cluster{'s' if len(hidden) > 1 else ''} {listed(sorted(hidden))})"
         raise UnknownObject(
             f'{WORKLOADS.plural}.{GROUP} "{name}"{of_kind} not found in namespace "{namespace}"; {hint}'
         )
 
-    async def exact(self, namespace: str, name: str, kind: str = "") -> WorkloadRecord | None:
-        """Return the workload of that name, else the newest of the object of that name and kind (empty: any)."""
+    async def visible(self, request: web.Request, namespace: str, name: str) -> WorkloadRecord | None:
+        """Return the workload of that name or of its object, if the request's user may get it. Raises as that."""
+        wanted = Attributes("get", WORKLOADS.plural, namespace=namespace, name=name)
+        return await self.exact(namespace, name, hidden=await hidden_clusters(request, wanted))
+
+    async def exact(
+        self, namespace: str, name: str, kind: str = "", *, hidden: Collection[str] = ()
+    ) -> WorkloadRecord | None:
+        """Return the workload of that name, else the newest of the object of that name and kind (empty: any).
+
+        Those of the clusters `hidden` are passed over.
+        """
         for record in await self._store.workloads.of_name(namespace, object_name(name)):
-            if workload_name(record.workload) == name:
+            if workload_name(record.workload) == name and record.workload.cluster not in hidden:
                 return record if _is_of_kind(record, kind) else None
         named = await self._store.workloads.of_name(namespace, name)
-        return next((record for record in named if _is_of_kind(record, kind)), None)
+        visible = (record for record in named if record.workload.cluster not in hidden)
+        return next((record for record in visible if _is_of_kind(record, kind)), None)
 
     # ------------------------------------------------------------------ objects that belong to workloads
 
@@ -240,16 +257,17 @@ class WorkloadLookup:
 
     # ------------------------------------------------------------------ hints for a name that leads nowhere
 
-    async def _hint(self, request: web.Request, namespace: str, name: str, kind: str) -> str:
+    async def _hint(self, request: web.Request, namespace: str, name: str, kind: str, hidden: Collection[str]) -> str:
         """Return a hint for a name that is unknown in the namespace; empty: none."""
-        other = await self.exact(namespace, name) if kind else None
+        other = await self.exact(namespace, name, hidden=hidden) if kind else None
         if other is not None:
             found = other.workload
             return f"the one there is of kind {found.kind}: use {found.kind.lower()}/{found.name}"
         for elsewhere in await self._store.workloads.namespaces_of(name, limit=_MAX_NAMESPACES):
-            if await may_read(request, elsewhere):
+            there = await self.exact(elsewhere, name)
+            if there is not None and await may_read_workload(request, there.workload):
                 return f'there is one in namespace "{elsewhere}": add -n {elsewhere}'
-        names = await self._store.workloads.names(namespace, limit=_MAX_COMPARED)
+        names = await self._store.workloads.names(namespace, hidden=hidden, limit=_MAX_COMPARED)
         # The names of what a controller creates begin with the name of its object.
         begins = sorted((known for known in names if name.startswith(f"{known}-")), key=len, reverse=True)
         continued = [known for known in names if known.startswith(name)] if name else []

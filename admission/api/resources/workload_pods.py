@@ -102,10 +102,10 @@ class PodsOfWorkloads:
     def __init__(
         self,
         store: Store,
-        find: Callable[[str, str], Awaitable[WorkloadRecord | None]],
+        find: Callable[[web.Request, str, str], Awaitable[WorkloadRecord | None]],
         clusters: ClustersInReach,
     ) -> None:
-        """`find`: returns the workload of a namespace and name."""
+        """`find`: returns the workload of a namespace and name, if the request's user may get it."""
         self._store = store
         self._find = find
         self._clusters = clusters
@@ -250,7 +250,7 @@ class PodsOfWorkloads:
         """Check the rights to the workload of the path and to its pods; return it."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         await self._check(request, wanted)
-        record: WorkloadRecord | None = await self._find(namespace, name)
+        record: WorkloadRecord | None = await self._find(request, namespace, name)
         if record is None:
             raise UnknownObject(f'there is no workload "{namespace}/{name}"')
         if (home := record.workload.cluster) != LOCAL:  # its user's rights there are not known here

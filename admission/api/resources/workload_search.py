@@ -69,19 +69,30 @@ class WorkloadSearch:
             raise BadRequest(f"limit: give at most {_LARGEST_LIMIT}, and read the rest by offset")
         fields = {name: frozenset(query.getall(name)) for name in FIELDS if name in query}
         since = instant(query["from"], self._now(), field="from") if query.get("from") else None
-        names, everywhere = await self._rights.readable(request)
+        readable = await self._rights.readable(request)
         evicted = query.get("evicted", "")
         if evicted not in ("", "again"):
             raise BadRequest(f'evicted: "{evicted}" is not again')
         uids = None
         if evicted:
             uids = frozenset(each.uid for each in await self._store.workloads.evicted_again(now=self._now()))
-        search = WorkloadQuery(None if everywhere else frozenset(names), text, fields, since, uids)
+        search = WorkloadQuery(readable.only, readable.elsewhere, text, fields, since, uids)
 
         async def make() -> bytes:
             return await (self._groups(search, by) if by else self._page(search, order, offset, limit))
 
-        key = (search.namespaces, text, *fields.items(), query.get("from"), uids, by, order, offset, limit)
+        key = (
+            search.namespaces,
+            search.elsewhere,
+            text,
+            *fields.items(),
+            query.get("from"),
+            uids,
+            by,
+            order,
+            offset,
+            limit,
+        )
         return reply_encoded(await self._bodies.get((*key, resource_version(request)), make))
 
     async def _page(self, search: WorkloadQuery, order: str, offset: int, limit: int) -> bytes:

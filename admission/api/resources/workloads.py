@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.api.auth.authorization import may_patch_all_workloads
+from admission.api.auth.cluster_rights import hidden_clusters, hidden_from_watch
 from admission.api.auth.identity import author
 from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Representation
@@ -70,7 +71,8 @@ class WorkloadHandlers:
         """List workloads, including finished ones, in pages; or watch them (`?watch=true`)."""
         form, selection = Representation.of(request, self._resource), WorkloadSelection.of(request)
         if flag(request, "watch"):
-            return await self._watches.serve(request, form, selection)
+            return await self._watches.serve(request, form, selection.without(await hidden_from_watch(request)))
+        selection = selection.without(await hidden_clusters(request))
         paging = Paging.of(request, now=self._now())
         await wait_for_resource_version(self._store, paging)
         page = await self._page(selection, paging)
@@ -162,7 +164,7 @@ class WorkloadHandlers:
         if within_namespace:
             await self._check_namespaced_rights(record, patch)
         if patch.place_before is not None:
-            other = await self._place_target(record, patch.place_before)
+            other = await self._place_target(request, record, patch.place_before)
             patch.changes["place"] = QueuePlace(other.workload.uid, other.workload.key)
         if not patch.changes:
             return Impact() if options.dry_run else None
@@ -174,7 +176,9 @@ class WorkloadHandlers:
             within_namespace=within_namespace,
             **patch.changes,
         )
-        return await self._previews.ordered(record, order) if options.dry_run else None
+        if not options.dry_run:
+            return None
+        return (await self._previews.ordered(record, order)).without(await hidden_clusters(request))
 
     async def _warnings(self, before: Document, after: Document) -> Sequence[str]:
         """Return the warnings of the LocalQueue that a workload is moved to, such as a missing ClusterQueue."""
@@ -210,9 +214,10 @@ class WorkloadHandlers:
                     f"WorkloadPriorityClasses, {everywhere}"
                 )
 
-    async def _place_target(self, record: WorkloadRecord, name: str) -> WorkloadRecord:
+    async def _place_target(self, request: web.Request, record: WorkloadRecord, name: str) -> WorkloadRecord:
         namespace, _, own = name.rpartition("/")
-        found = await self._lookup.exact(namespace or record.workload.namespace, own)
+        hidden = await hidden_clusters(request)
+        found = await self._lookup.exact(namespace or record.workload.namespace, own, hidden=hidden)
         if found is None:
             raise InvalidObject(
                 [("spec.order.before", f'there is no workload "{name}"')], subject=f'Workload "{record.workload.name}"'

@@ -77,11 +77,20 @@ class ObjectChange:
     """False: `before` is None because the state before the change is not stored."""
 
     @property
-    def namespace(self) -> str:
-        """Namespace of the object, which never changes."""
+    def _object(self) -> RenderedObject:
         item = self.after or self.before
         assert item is not None
-        namespace: str = item.document["metadata"].get("namespace", "")
+        return item
+
+    @property
+    def subject(self) -> Subject:
+        """The object, of which some fields never change."""
+        return self._object.subject
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the object, which never changes."""
+        namespace: str = self._object.document["metadata"].get("namespace", "")
         return namespace
 
 

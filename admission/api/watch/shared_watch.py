@@ -90,10 +90,10 @@ class SharedWatch:
             yield b"".join(line for at, line in self._buffer if at > revision), max(self.position, revision)
             return
         # Membership at that revision is unknown, so changed objects outside of the selection are sent as DELETED (see
-        # `_was_selected`). Objects of other namespaces never were members, and the client must not learn of them.
-        namespace = self.selection.namespace
+        # `_was_selected`). Those of other namespaces, or of clusters that are hidden from the client, never were
+        # members, and the client must not learn of them.
         async for changes, upto in self.source.since(revision, self.selection):
-            own = (change for change in changes if namespace is None or change.namespace == namespace)
+            own = (change for change in changes if self.selection.can_have(change.subject))
             yield b"".join(self._encode_change(change, live=False) for change in own), upto
 
     def encode_event(self, kind: str, item: RenderedObject) -> bytes:

@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 
 from admission.api.auth.authorization import recheck
+from admission.api.auth.cluster_rights import recheck_hidden
 from admission.api.errors import BadRequest, Expired, Forbidden, TooManyRequests, Unauthorized
 from admission.api.http.request_options import flag, number, resource_version
 from admission.api.registry import API_VERSION
@@ -193,6 +194,7 @@ class Watcher:
             while True:
                 if loop.time() >= recheck_at:
                     await recheck(request)
+                    await recheck_hidden(request)
                     recheck_at = loop.time() + RECHECK_SECONDS
                 chunk = b"".join(self._queue)
                 self._queue.clear()

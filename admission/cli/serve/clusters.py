@@ -72,6 +72,7 @@ _RIGHTS: Final = (
     _Right("scheduling.k8s.io", "priorityclasses", ("list", "watch")),
     _Right("", "pods", ("list",)),
     _Right("events.k8s.io", "events", ("create",)),
+    _Right("authorization.k8s.io", "subjectaccessreviews", ("create",)),
     _Right("coordination.k8s.io", "leases", ("create",), namespace="kube-system"),
     _Right("coordination.k8s.io", "leases", ("get", "update"), namespace="kube-system", name="sluice-database"),
 )

@@ -51,6 +51,7 @@ class Victim(NamedTuple):
 
     namespace: str
     name: str
+    cluster: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class PreemptionInVain:
     """Namespace of the preemptor."""
     name: str
     """Name of the preemptor."""
+    cluster: str
     cluster_queue: str
     """ClusterQueue of the preemptor's LocalQueue; empty if there is no such LocalQueue."""
     victims: tuple[Victim, ...]
@@ -128,7 +130,7 @@ async def in_vain(database: Database, *, now: float) -> tuple[PreemptionInVain, 
 @cache
 def _statement() -> Select[Any]:
     columns = workloads.c
-    shown = columns.namespace, columns.name, columns.state, columns.eviction
+    shown = columns.namespace, columns.name, columns.cluster, columns.state, columns.eviction
     return select(*shown).where(UNFINISHED, columns.eviction.is_not(None))
 
 
@@ -147,7 +149,7 @@ def _found(connection: Connection, now: float) -> list[PreemptionInVain]:
     due = sorted((uid for uid, at in ends.items() if at <= now - IN_VAIN_SECONDS), key=ends.__getitem__, reverse=True)
     columns = workloads.c
     preemptors = (
-        select(columns.uid, columns.namespace, columns.name, WAITS_IN, columns.eviction)
+        select(columns.uid, columns.namespace, columns.name, columns.cluster, WAITS_IN, columns.eviction)
         .select_from(WITH_LOCAL_QUEUE)
         .where(columns.uid.in_(due[:_LIMIT]), columns.state == State.PENDING)
     )
@@ -155,8 +157,9 @@ def _found(connection: Connection, now: float) -> list[PreemptionInVain]:
     for row in connection.execute(preemptors):
         # Preemptions before its own last eviction had an effect: they let it start.
         since = 0.0 if row.eviction is None else row.eviction["at"]
-        victims = [(each.namespace, each.name) for each in groups[row.uid] if each.eviction["at"] > since]
+        victims = [(each.namespace, each.name, each.cluster) for each in groups[row.uid] if each.eviction["at"] > since]
         if victims:
             sorted_victims = tuple(Victim(*each) for each in sorted(victims))
-            found.append(PreemptionInVain(row.namespace, row.name, row.waits_in, sorted_victims, ends[row.uid]))
+            preemptor = row.namespace, row.name, row.cluster
+            found.append(PreemptionInVain(*preemptor, row.waits_in, sorted_victims, ends[row.uid]))
     return sorted(found, key=lambda each: (-each.at, each.namespace, each.name))

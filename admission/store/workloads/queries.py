@@ -18,7 +18,7 @@ from admission.store.workloads.search import found_groups, found_page
 from admission.store.workloads.waiting import waiting, waiting_users
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection
 
@@ -236,10 +236,13 @@ class WorkloadQueries:
         begins = workloads.c.name.like(f"{_escaped(name)}-%", escape="!")
         return await self._newest(workloads.c.namespace == namespace, begins, limit=limit)
 
-    async def names(self, namespace: str, *, limit: int) -> tuple[str, ...]:
-        """Return the names of the newest `limit` workloads of a namespace, without duplicates."""
+    async def names(self, namespace: str, *, hidden: Collection[str] = (), limit: int) -> tuple[str, ...]:
+        """Return the names of the newest `limit` workloads of a namespace, without duplicates.
+
+        Those of the clusters `hidden` are left out.
+        """
         columns = workloads.c
-        statement = select(columns.name).where(columns.namespace == namespace)
+        statement = select(columns.name).where(columns.namespace == namespace, columns.cluster.not_in([*hidden]))
         statement = statement.order_by(*_NEWEST_FIRST).limit(limit)
         async with self._database.read() as connection:
             return tuple(dict.fromkeys((await connection.execute(statement)).scalars()))

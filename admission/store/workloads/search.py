@@ -66,6 +66,8 @@ class WorkloadQuery:
 
     namespaces: frozenset[str] | None = None
     """Namespaces to search; None: all."""
+    elsewhere: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Clusters of whose workloads only those of some of the namespaces are searched, with these."""
     text: str = ""
     """Part of the name, user or uid, in any case; empty: any.
 
@@ -176,6 +178,8 @@ def _parts(connection: Connection, search: WorkloadQuery) -> list[_Part]:
         # With a time, SQLite has to take the indexes of that, not the one that begins with the namespace.
         namespace = _COLUMNS.namespace if search.since is None else _COLUMNS.namespace.concat("")
         wanted.append(in_list(connection.dialect.name, namespace, sorted(search.namespaces)))
+    for cluster, namespaces in search.elsewhere:
+        wanted.append(or_(_COLUMNS.cluster != cluster, _COLUMNS.namespace.in_(sorted(namespaces))))
     if search.uids is not None:
         wanted.append(in_list(connection.dialect.name, _COLUMNS.uid, sorted(search.uids)))
     if search.text:

@@ -8,12 +8,12 @@ from typing import Any
 
 from admission.engine import Admit, Evict, Park
 from admission.engine.accounting import Accounting
-from admission.engine.vocabulary import FOREIGN, SLICE_REPLACED
+from admission.engine.vocabulary import OF_ANOTHER_NAMESPACE, SLICE_REPLACED
 from admission.model.quantity import format_amount
 from admission.model.workload import Admission, PodSet
 from admission.simulate.scenario import Case, admission_document
 
-_PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
+_PREEMPTOR = re.compile(rf"(workload \S+|{OF_ANOTHER_NAMESPACE}) \(UID: [^)]*\)")
 
 
 class Statuses:

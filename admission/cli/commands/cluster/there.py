@@ -37,7 +37,8 @@ _RIGHTS: Final = frozenset({
     ("ServiceAccount", "sluice"), ("ClusterRole", "sluice-controller"), ("ClusterRoleBinding", "sluice-controller"),
     ("Role", "sluice-database"), ("RoleBinding", "sluice-database"), ("ClusterRole", "sluice-provisioning"),
     ("ClusterRoleBinding", "sluice-provisioning"), ("ClusterRole", "sluice-topology"),
-    ("ClusterRoleBinding", "sluice-topology"),
+    ("ClusterRoleBinding", "sluice-topology"), ("ClusterRole", "sluice-admin"), ("ClusterRole", "sluice-viewer"),
+    ("ClusterRole", "sluice-namespace-viewer"), ("ClusterRole", "sluice-team-lead"),
 })  # fmt: skip
 _GATE: Final = frozenset({
     ("Role", "sluice"), ("RoleBinding", "sluice"), ("NetworkPolicy", SERVICE), ("PodDisruptionBudget", SERVICE),
@@ -70,6 +71,7 @@ def manifests(
     wanted = _RIGHTS if gate is None else _RIGHTS | _GATE
     shipped = _shipped("kustomize/base/sluice.yaml", namespace)
     found = [copy.deepcopy(each) for each in shipped if (each["kind"], each["metadata"]["name"]) in wanted]
+    found += _shipped("rbac/access-reviews.yaml", namespace)
     found += _shipped("rbac/dispatch-target.yaml", namespace) if dispatches else []
     found += _shipped("rbac/copy-along-target.yaml", namespace) if copies_along else []
     for obj in found:
@@ -107,7 +109,7 @@ _RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 def _is_for_hubs(rule: Object, kind: str, name: str) -> bool:
     """Whether a rule is not needed where neither the API is served nor a leader elected."""
-    if rule["apiGroups"] == ["apiregistration.k8s.io"]:
+    if "nonResourceURLs" in rule or rule["apiGroups"] == ["apiregistration.k8s.io"]:
         return True
     return (kind, name) == ("Role", "sluice") and rule["apiGroups"] == ["coordination.k8s.io"]
 
