@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.model.capacity import Capacity
 from admission.model.errors import InvalidQuantity
 from admission.model.names import is_qualified_name
-from admission.model.quantity import UNLIMITED, amount
+from admission.model.quantity import add, amount
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable, Mapping
@@ -23,6 +23,18 @@ MAX_RESOURCES: Final = 32
 """Resources of one cluster that are counted; each is a series in the metrics."""
 _AT_ONCE: Final = 200
 """Nodes that are added up without a pause: some milliseconds."""
+
+
+def allocatable(node: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+    """Return what a node can allocate, by resource, and how many quantities are not understood: these are left out."""
+    found: dict[str, int] = {}
+    unread = 0
+    for resource, text in _mapping(_mapping(node, "status"), "allocatable").items():
+        try:
+            found[resource] = amount(resource, text)
+        except InvalidQuantity:
+            unread += 1
+    return found, unread
 
 
 async def listed_capacity(pages: AsyncIterable[Mapping[str, Any]]) -> Capacity:
@@ -73,16 +85,12 @@ class _Sums:
             isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
             for each in (conditions if isinstance(conditions, list) else ())
         )
-        allocatable: dict[str, int] = {}
-        for resource, text in _mapping(status, "allocatable").items():
-            try:
-                allocatable[resource] = amount(resource, text)
-            except InvalidQuantity:
-                self._unread += 1
+        amounts, unread = allocatable(manifest)
+        self._unread += unread
         is_cordoned = bool(_mapping(manifest, "spec").get("unschedulable"))
-        return self.add(allocatable, is_ready=is_ready, is_cordoned=is_cordoned)
+        return self.add(amounts, is_ready=is_ready, is_cordoned=is_cordoned)
 
-    def add(self, allocatable: Mapping[str, int], *, is_ready: bool, is_cordoned: bool) -> bool:
+    def add(self, amounts: Mapping[str, int], *, is_ready: bool, is_cordoned: bool) -> bool:
         """Add a node."""
         if self._nodes == MAX_NODES:
             self.has_more_nodes = True
@@ -91,12 +99,10 @@ class _Sums:
         self._ready += is_ready
         is_schedulable = is_ready and not is_cordoned
         self._schedulable += is_schedulable
-        for resource, value in allocatable.items():
-            if not value or not self._knows(resource):
-                continue
-            self._allocatable[resource] = min(self._allocatable[resource] + value, UNLIMITED)
-            if is_schedulable:
-                self._usable[resource] = min(self._usable.get(resource, 0) + value, UNLIMITED)
+        counted = {resource: value for resource, value in amounts.items() if value and self._knows(resource)}
+        add(self._allocatable, counted)
+        if is_schedulable:
+            add(self._usable, counted)
         return True
 
     def _knows(self, resource: str) -> bool:

@@ -10,11 +10,11 @@ import orjson
 from admission.engine.topology.nodes import NodeState
 from admission.kinds import ranks, topology
 from admission.kinds.base import KUEUE, MANAGED, POD_OWNER, WORKLOAD_UID
+from admission.kinds.capacity import allocatable
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
 from admission.model.errors import Misconfigured
-from admission.model.quantity import amount
 from admission.model.topology import NodeTaint
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def node_state(manifest: Mapping[str, Any]) -> NodeState:
     return NodeState(
         metadata["name"],
         metadata.get("labels") or {},
-        {name: amount(name, value) for name, value in (status.get("allocatable") or {}).items()},
+        allocatable(manifest)[0],
         tuple(NodeTaint(taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or ()),
         ready="True" in ready,
         unschedulable=bool(spec.get("unschedulable")),

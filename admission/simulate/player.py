@@ -34,7 +34,7 @@ from admission.kinds.placement import node_state
 from admission.model.quantity import parse_quantity
 from admission.model.workload import Toleration
 from admission.simulate.scenario import admission_document, decimal, key_of, parse_duration, queue_objects, seconds
-from admission.simulate.workloads import WorkloadReader, pod_event, topology_events, topology_rules
+from admission.simulate.workloads import WorkloadReader, pod_event, topology_events, topology_rules, written_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -117,7 +117,7 @@ class NodeEvents:
             manifest = _changed(self._nodes[event["node"]], event)
         name = str(manifest["metadata"]["name"])
         self._nodes[name] = manifest
-        self._engine.observe(NodeChanged(node_state(manifest)), now=now)
+        self._engine.observe(NodeChanged(written_node(manifest)), now=now)
         return name
 
     def _judge(self, name: str, admitted: Mapping[str, Admission], now: float) -> Iterator[tuple[str, str]]:

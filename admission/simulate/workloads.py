@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from admission.engine.events import TopologyEvent
+    from admission.engine.topology.nodes import NodeState
 
 _PREFIX = "kueue.x-k8s.io"
 _NO_LIMITS = NamespaceContext()
@@ -235,12 +236,19 @@ def placement_rules(gates: Mapping[str, bool]) -> Rules:
     )
 
 
+def written_node(manifest: Mapping[str, Any]) -> NodeState:
+    """Return a node as its user has written it. Raises InvalidQuantity, where `node_state` leaves amounts out."""
+    for resource, text in ((manifest.get("status") or {}).get("allocatable") or {}).items():
+        amount(resource, text, field=f"nodes[{manifest['metadata']['name']}].status.allocatable[{resource}]")
+    return node_state(manifest)
+
+
 def topology_events(document: Mapping[str, Any]) -> Iterator[TopologyEvent]:
     """Yield the nodes and pods that a scenario begins with, as events for an engine that places pods."""
     if topology_rules(document) is None:
         return
     for manifest in document.get("nodes") or ():
-        yield NodeChanged(node_state(manifest))
+        yield NodeChanged(written_node(manifest))
     for manifest in document.get("pods") or ():
         yield pod_event(manifest)
 

@@ -104,10 +104,12 @@ async def test_cost_centers_are_also_labels_of_namespaces_and_capacity_is_that_o
     await root.create("namespaces", "", {"metadata": {"name": "billed", "labels": {"cost-center": "4711"}}})
     await store.queues.create(parse_manifest(local_queue("main", "billed", "one")), author=Author("ada"))
     await store.queues.create(parse_manifest(flavor("default")), author=Author("ada"))
-    node = {"metadata": {"name": "n-1"}, "status": {"allocatable": {"cpu": "16"}}}
+    node = {"metadata": {"name": "n-1"}, "status": {"allocatable": {"cpu": "16", "example.com/gpu": "-1"}}}
     await root.create("nodes", "", node)
     clock.advance(3600)
     found = await server.send("GET", "reports/usage?quota=true&by=label:cost-center&from=1d", token=ADMIN_TOKEN)
     assert found.status == 200, found.body
     assert {item["labels"]["cost-center"] for item in found.body["items"]} == {"", "4711"}
     assert found.body["capacity"]["cpu"] == "16"
+    found = await server.send("GET", "reports/nodes", token=ADMIN_TOKEN)
+    assert found.body["items"] == [{"flavor": "default", "nodes": 1, "allocatable": {"cpu": "16"}}]

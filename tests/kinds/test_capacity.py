@@ -42,7 +42,9 @@ async def test_nodes_are_counted_and_summed_by_whether_they_get_new_pods():
 
 @pytest.mark.parametrize("quantity", ["-1", "many", "", "1" * 1000, "1e", None, True, {"a": 1}, ["1"], float("inf")])
 async def test_quantities_that_are_not_understood_are_left_out_and_counted(quantity):
-    found = await seen(node(cpu=quantity, gpu="1"), node(cpu="2"))
+    odd = node(cpu=quantity, gpu="1")
+    assert node_state(odd).allocatable == {"gpu": 1}
+    found = await seen(odd, node(cpu="2"))
     assert found.allocatable == {"cpu": 2000, "gpu": 1}
     assert found.message == "1 quantities of nodes are not valid, and are not counted"
 

@@ -186,6 +186,10 @@ def _workload(name, second):
             "apiVersion: sluice.dev/v1\nkind: ClusterQueue\nmetadata: {name: a}\nspec: {nope: 1}",
             "spec.nope: unknown field",
         ),
+        (
+            "{clusterQueues: [], topologies: [{}], nodes: [{metadata: {name: n}, status: {allocatable: {cpu: -1}}}]}",
+            "nodes[n].status.allocatable[cpu]: must not be negative",
+        ),
     ],
 )
 def test_invalid_input_is_reported(run, text, fault):

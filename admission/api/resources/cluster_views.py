@@ -12,8 +12,9 @@ from admission.api.http.responses import reply
 from admission.api.registry import NODE_REPORT
 from admission.cluster.errors import Forbidden as ClusterForbidden
 from admission.engine.matching import elsewhere
+from admission.kinds.placement import node_state
 from admission.model.errors import ClusterError
-from admission.model.quantity import amount, format_amount
+from admission.model.quantity import add, format_amount
 from admission.model.queues import Cluster as JoinedCluster
 from admission.model.queues import ResourceFlavor
 from admission.model.workload import LOCAL
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterator,
-        Awaitable,
-        Callable,
         Collection,
         Iterable,
         Mapping,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from admission.api.http.responses import Document
     from admission.cluster.client import Object
+    from admission.engine.topology.nodes import NodeState
     from admission.model.queues import QueueObject
     from admission.store.store import Store
 
@@ -67,8 +67,9 @@ class ClusterViews:
     def __init__(self, store: Store, cluster: ReadableCluster | None) -> None:
         self._store = store
         self._cluster = cluster
-        self._listed: TtlCache[tuple[Object, ...]] = TtlCache(size=2, clock=time.monotonic)
-        """Nodes and namespaces, by their plural."""
+        self._nodes: TtlCache[tuple[NodeState, ...]] = TtlCache(size=1, clock=time.monotonic)
+        self._namespaces: TtlCache[dict[str, dict[str, str]]] = TtlCache(size=1, clock=time.monotonic)
+        """Labels by name."""
 
     async def nodes(self, request: web.Request) -> web.Response:
         """Return, for each ResourceFlavor, the number of nodes with its labels, and their total allocatable resources.
@@ -80,7 +81,7 @@ class ClusterViews:
         if self._cluster is None:
             return reply(NODE_REPORT.document(items=[]))
         try:
-            nodes = await self._listed.get("nodes", self._list("nodes"))
+            nodes = await self._nodes.get("", self._list_nodes)
         except ClusterError as error:
             raise _unreadable(error, "nodes") from error
         flavors = await self._store.queues.list(ResourceFlavor.kind)
@@ -100,7 +101,7 @@ class ClusterViews:
         if self._cluster is None:
             return {}
         try:
-            nodes = await self._listed.get("nodes", self._list("nodes"))
+            nodes = await self._nodes.get("", self._list_nodes)
         except ClusterError as error:
             log.info("nodes were not read for a report: %s", error)
             return {}
@@ -112,18 +113,22 @@ class ClusterViews:
         if self._cluster is None:
             return {}
         try:
-            found = await self._listed.get("namespaces", self._list("namespaces"))
+            return await self._namespaces.get("", self._list_namespaces)
         except ClusterError as error:
             raise _unreadable(error, "namespaces") from error
-        return {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in found}
 
-    def _list(self, plural: str) -> Callable[[], Awaitable[tuple[tuple[Object, ...], float]]]:
-        async def listed() -> tuple[tuple[Object, ...], float]:
-            assert self._cluster is not None
-            pages = self._cluster.list_pages(f"/api/v1/{plural}")
-            return tuple([one async for page in pages for one in page.get("items", ())]), _LISTED_SECONDS
+    async def _list_nodes(self) -> tuple[tuple[NodeState, ...], float]:
+        return tuple([node_state(one) async for one in self._list("nodes")]), _LISTED_SECONDS
 
-        return listed
+    async def _list_namespaces(self) -> tuple[dict[str, dict[str, str]], float]:
+        found = self._list("namespaces")
+        return {one["metadata"]["name"]: one["metadata"].get("labels") or {} async for one in found}, _LISTED_SECONDS
+
+    async def _list(self, plural: str) -> AsyncIterator[Object]:
+        assert self._cluster is not None
+        async for page in self._cluster.list_pages(f"/api/v1/{plural}"):
+            for one in page.get("items", ()):
+                yield one
 
 
 def _unreadable(error: ClusterError, resource: str) -> ReviewUnavailable:
@@ -135,26 +140,24 @@ def _unreadable(error: ClusterError, resource: str) -> ReviewUnavailable:
     return ReviewUnavailable(f"the cluster did not answer the request for {resource}; try again later")
 
 
-def _nodes_of(flavors: Iterable[QueueObject], nodes: Iterable[Object]) -> list[Object]:
+def _nodes_of(flavors: Iterable[QueueObject], nodes: Iterable[NodeState]) -> list[NodeState]:
     """Return the nodes with the labels of one of the flavors that are not cordoned."""
     selectors = [flavor.spec.node_labels.items() for flavor in flavors if isinstance(flavor, ResourceFlavor)]
     return [
         node
         for node in nodes
-        if not (node.get("spec") or {}).get("unschedulable")
-        and any(selector <= ((node.get("metadata") or {}).get("labels") or {}).items() for selector in selectors)
+        if not node.unschedulable and any(selector <= node.labels.items() for selector in selectors)
     ]
 
 
-def _sums(nodes: Iterable[Object]) -> dict[str, int]:
+def _sums(nodes: Iterable[NodeState]) -> dict[str, int]:
     sums: dict[str, int] = {}
     for node in nodes:
-        for resource, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
-            sums[resource] = sums.get(resource, 0) + amount(resource, quantity)
+        add(sums, node.allocatable)
     return sums
 
 
-def _capacity(flavor: str, nodes: Sequence[Object]) -> Document:
+def _capacity(flavor: str, nodes: Sequence[NodeState]) -> Document:
     return {
         "flavor": flavor,
         "nodes": len(nodes),

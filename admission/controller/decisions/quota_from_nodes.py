@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.controller.state.repeating import repeat
 from admission.engine.matching import elsewhere, tolerates
-from admission.model.quantity import amount, format_amount
+from admission.model.quantity import add, amount, format_amount
 from admission.model.queues import Cluster, ClusterQueue, Cohort
 from admission.model.quotas import quotas, with_quotas
 from admission.store.audit_log import Author
@@ -53,8 +53,7 @@ def capacity(nodes: Iterable[NodeState], flavor: ResourceFlavor) -> tuple[int, d
         if not all(_is_expected(taint, flavor) for taint in taints):
             continue
         number += 1
-        for resource, allocatable in node.allocatable.items():
-            found[resource] = found.get(resource, 0) + allocatable
+        add(found, node.allocatable)
     return number, found
 
 
