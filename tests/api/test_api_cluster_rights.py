@@ -138,6 +138,15 @@ async def test_all_namespaces_are_listed_of_the_clusters_that_allow_it(server, o
     assert names(await server.as_user("carol", "GET", "workloads")) == {*HERE, *THERE, "of-b"}
 
 
+async def test_list_that_asks_for_a_hidden_cluster_says_what_it_leaves_out(server):
+    for field in ("status.clusterName", "spec.cluster"):
+        path = f"namespaces/team-a/workloads?fieldSelector={field}%3Db"
+        answer = await server.as_user("bob", "GET", path)
+        assert names(answer) == set()
+        assert "workloads created in cluster b are not shown: you may not list them" in answer.headers["Warning"]
+        assert "Warning" not in (await server.as_user("alice", "GET", path)).headers
+
+
 async def test_name_of_a_hidden_workload_is_that_of_none(server):
     for path in ("", "/explain", "/history"):
         assert (await server.as_user("alice", "GET", f"namespaces/team-a/workloads/there{path}")).status == 200

@@ -129,6 +129,12 @@ class WorkloadSelection:
             selection = selection._with_label(requirement)
         return selection
 
+    @property
+    def clusters(self) -> frozenset[str]:
+        """The clusters that its conditions name as those where the workloads are, or run."""
+        named = (each for each in self.conditions if each.column in ("cluster", "runs_in") and not each.negated)
+        return frozenset(str(value) for each in named for value in each.values)
+
     def without(self, clusters: frozenset[str]) -> WorkloadSelection:
         """Return the selection of the same workloads, but for those of these clusters."""
         return self._with("cluster", clusters, negated=True) if clusters else self

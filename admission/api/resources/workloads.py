@@ -72,7 +72,8 @@ class WorkloadHandlers:
         form, selection = Representation.of(request, self._resource), WorkloadSelection.of(request)
         if flag(request, "watch"):
             return await self._watches.serve(request, form, selection.without(await hidden_from_watch(request)))
-        selection = selection.without(await hidden_clusters(request))
+        hidden = await hidden_clusters(request)
+        missed, selection = sorted(hidden & selection.clusters), selection.without(hidden)
         paging = Paging.of(request, now=self._now())
         await wait_for_resource_version(self._store, paging)
         page = await self._page(selection, paging)
@@ -81,7 +82,10 @@ class WorkloadHandlers:
         self.add_estimates(items)
         remaining = None if selection.is_narrow else page.remaining
         metadata = list_metadata(paging, page.revision, after=page.after, remaining=remaining, now=self._now())
-        return reply(form.list(metadata, items, now=self._now()))
+        texts = [
+            f"workloads that were created in cluster {name} are not shown: you may not list them" for name in missed
+        ]
+        return reply(form.list(metadata, items, now=self._now()), warnings=texts)
 
     async def get(self, request: web.Request) -> web.Response:
         """Return one workload, by its own name, that of its Kubernetes object (then the newest), or of a part of it."""
