@@ -14,6 +14,7 @@ from test_dispatch_of_pods import RUNS_IN, end, gated, hub, is_plain, runs, seen
 from test_way_of_a_leader_worker_set import workers
 from test_way_of_a_stateful_set import stateful_set
 
+from admission.controller.workloads import dispatching
 from admission.kinds import GROUPED, all_kinds
 from admission.kinds.base import CLUSTER_AFFINITY
 
@@ -198,7 +199,7 @@ async def test_copies_that_were_being_created_when_their_cluster_was_disabled_ru
     await hub.none_left(hub.b)
 
 
-async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all(hub):
+async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all_unless_others_run(hub, monkeypatch):
     await hub.b.user.create("pods", "team-a", member("g-1", queue=None))
     await create(hub, "g-0", "g-1")
     await copies(hub.c, "g-0", "g-1")
@@ -212,7 +213,19 @@ async def test_cluster_that_refuses_a_pod_of_a_group_is_passed_over_by_all(hub):
     for user in (hub.user, hub.c.user):
         await user.create("configmaps", "team-a", {"metadata": {"name": "settings"}})
     await create(hub, "h-0", "h-1", group="h", volumes=[{"name": "settings", "configMap": {"name": "settings"}}])
-    await copies(hub.c, "h-0", "h-1")
+    before = await copies(hub.c, "h-0", "h-1")
+    assert [reason for reason, _ in await hub.world.history("h")].count("ClusterRefused") == 1
+
+    # A pod that comes later, and is refused, does not end those that run.
+    monkeypatch.setattr(dispatching, "_REFUSED_POD", 1.0)
+    await hub.c.user.create("pods", "team-a", member("h-2", queue=None))
+    await hub.user.delete("pods", "team-a", "h-1")
+    await create(hub, "h-2", group="h")
+    record = await hub.world.record("h", "admitted", reason="PodsUnscheduled")
+    assert "The cluster c has another Pod of its name" in record.message
+    await hub.c.user.delete("pods", "team-a", "h-2")
+    assert (await copies(hub.c, "h-0", "h-2"))["h-0"] == before["h-0"]
+    await hub.world.record("h", "admitted", reason="Admitted")
     assert [reason for reason, _ in await hub.world.history("h")].count("ClusterRefused") == 1
 
 

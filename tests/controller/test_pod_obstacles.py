@@ -7,6 +7,7 @@ from custom_kinds import KINDS as JOB_SETS
 from job_examples import cluster_queue, flavor, job, local_queue
 from pod_examples import gated, pod
 
+from admission.controller.workloads.pod_obstacles import obstacle
 from admission.kinds import all_kinds
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"))
@@ -30,6 +31,24 @@ async def test_unschedulable_pods_are_reported_for_pods_and_pod_groups(world, tm
             world.pass_time(20)
             told = await world.record(name, "admitted", reason="PodsUnscheduled")
             assert told.message.startswith(said)
+
+
+def test_gate_of_sluice_on_a_pod_that_waits_for_its_copy_is_no_obstacle_but_those_of_others_are():
+    blocked = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked",
+    }
+
+    def waits(*gates, **condition):
+        spec = {"schedulingGates": [{"name": gate} for gate in gates]}
+        return {"metadata": {"name": "p"}, "spec": spec, "status": {"conditions": [{**blocked, **condition}]}}
+
+    own = "sluice.dev/admission"
+    assert not obstacle([waits(own)], 1, {})
+    assert "Scheduling is blocked" in obstacle([waits("example.com/other")], 1, {})
+    assert "no nodes" in obstacle([waits(own, reason="Unschedulable", message="no nodes")], 1, {})  # of its copy
 
 
 async def test_started_object_without_any_pods_is_reported_with_what_its_controller_says(world):

@@ -134,6 +134,8 @@ class Tracked:
 
     not_scaled: tuple[int, str] = (-1, "")
     """Generation of the object whose number of pods its cluster has not accepted for the copy, and the message why."""
+    pod_refused: tuple[str, str] = ("", "")
+    """Uid of a pod of a group of which the cluster has not accepted a copy while others run, and the message why."""
 
     @property
     def uid(self) -> str:

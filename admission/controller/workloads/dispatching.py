@@ -97,6 +97,8 @@ _BARRED: Final = 300.0
 """Seconds for which a workload is not dispatched again to a cluster that has refused it."""
 _FAILS_FOR: Final = 60.0
 """Seconds for which a cluster may fail to create a copy until it is passed over."""
+_REFUSED_POD: Final = 30.0
+"""Seconds after which the copy of a pod that a cluster has refused is created again, while its group runs there."""
 _REFUSALS: Final = (Forbidden, Invalid, NotFound)
 """Errors by which a cluster says that it will not have a copy as it is."""
 
@@ -227,6 +229,8 @@ class Dispatching:
         """Uids of copies that are being deleted, because nobody needs them."""
         self._failing: dict[str, float] = {}
         """By uid, since when (Unix time, s) its cluster fails to create the copy, though it answers."""
+        self._starting: set[str] = set()
+        """Uids of groups of which not all pods have had a copy since the first one was created."""
         self._marking: set[str] = set()
         """Uids of copies that have just been given back what shows that they are copies."""
 
@@ -523,10 +527,10 @@ class Dispatching:
         tracked, kind, obj, _ = one
         there = target.kinds.get(kind.group, kind.kind)
         if there is None or (kind.is_custom and not target.kinds.is_served(kind.group, kind.kind)):
-            self._refused(tracked, target.name, f"it does not serve {kind.plural}.{kind.group}")
+            self._refused(one, target, f"it does not serve {kind.plural}.{kind.group}")
             return
         if obj["metadata"]["namespace"] == target.own_namespace:  # its pods could be Sluice there
-            self._refused(tracked, target.name, sentences.namespace_of_sluice(target.name), whole=True)
+            self._refused(one, target, sentences.namespace_of_sluice(target.name), whole=True)
             return
         origin = one.origin
         try:
@@ -546,12 +550,14 @@ class Dispatching:
             self._look(one, needs, target)
             return
         if missing:
-            self._refused(tracked, target.name, sentences.lacks(target.name, namespace, missing), whole=True)
+            self._refused(one, target, sentences.lacks(target.name, namespace, missing), whole=True)
             return
         if why := self._requests_more(one, target):
-            self._refused(tracked, target.name, why, whole=True)
+            self._refused(one, target, why, whole=True)
             return
         path = target.kinds.path(there, namespace, name).rpartition("/")[0]
+        if one.group and not target.copies.of_group(one.group):
+            self._starting.add(one.group)
         self._under_way[one.uid] = target.name
         self._created[one.uid] = Creating(kind, origin, one.member)
         target.copies.expect(origin)
@@ -688,13 +694,13 @@ class Dispatching:
             self._read(one, target)
             return
         elif isinstance(result, _REFUSALS) and message.verb == "create":
-            self._refused(tracked, target.name, clean(str(result.status.get("message") or result)))
+            self._refused(one, target, clean(str(result.status.get("message") or result)))
         elif message.verb == "scale" and _is_refused(result):
             text = sentences.number_refused(target.name, clean(str(result.status.get("message") or result)))
             tracked.not_scaled = own_state(one.kind, one.object).generation, text
             self._handle(tracked, PodProblem(text))
         elif isinstance(result, Lacking):
-            self._refused(tracked, target.name, str(result))
+            self._refused(one, target, str(result))
         elif isinstance(result, ClusterError):
             self._failed(one, target, message.verb, result)
             return
@@ -703,12 +709,9 @@ class Dispatching:
             is_noted_copy = message.verb == "get" and self._is_noted(one, target, result)
             made_for = one.origin if is_noted_copy else None if created is None else created.origin
             is_copy = self._put(target, kind, result, made_for)
-            if self._failing.pop(uid, None) is not None:
-                self._handle(tracked, PodProblem(""))
-            if created is not None and (copy := target.copies.get(uid)) is not None and _is_of(copy, tracked):
-                self._check_created(one, target, copy)
+            self._accepted(one, target, was_created=created is not None)
             if message.verb == "get" and not is_copy and own_state(one.kind, one.object).suspended:
-                self._refused(tracked, target.name, sentences.name_taken(target.name, kind.kind), whole=True)
+                self._refused(one, target, sentences.name_taken(target.name, kind.kind), whole=True)
             elif message.verb == "get" and is_copy and target.copies.get(uid) is None:
                 self._sender.pause(uid, _NAME_TAKEN)  # by the copy of a former object, which is about to be deleted
                 return
@@ -736,7 +739,24 @@ class Dispatching:
             self._handle(tracked, PodProblem(sentences.copy_not_created(target.name, cause)))
         else:
             self._failing.pop(one.uid)
-            self._refused(tracked, target.name, cause)
+            self._refused(one, target, cause)
+
+    def _accepted(self, one: Original, target: DispatchTarget, *, was_created: bool) -> None:
+        """Tell no more that a cluster does not create the copy of an object, and note whether its group has started."""
+        tracked, admission = one.tracked, one.tracked.record.admission
+        copy = target.copies.get(one.uid)
+        has_copy = copy is not None and _is_of(copy, tracked)
+        was_refused = has_copy and tracked.pod_refused[0] == one.uid
+        if was_refused:
+            tracked.pod_refused = "", ""
+        if self._failing.pop(one.uid, None) is not None or was_refused:
+            self._handle(tracked, PodProblem(""))
+        if has_copy and one.group in self._starting and admission is not None:
+            wanted = sum(pod_set.count for pod_set in admission.pod_sets)
+            if len(target.copies.of_group(one.group)) >= wanted:
+                self._starting.discard(one.group)
+        if has_copy and was_created and copy is not None:
+            self._check_created(one, target, copy)
 
     def _is_noted(self, one: Original, target: DispatchTarget, found: Object) -> bool:
         """Whether an object that was read is the copy that its object says it has, whatever it says itself."""
@@ -749,9 +769,9 @@ class Dispatching:
     def _check_created(self, one: Original, target: DispatchTarget, copy: Copy) -> None:
         """Evict a workload whose copy was altered when it was created, as it would be again."""
         if not copy.is_marked:
-            self._refused(one.tracked, target.name, sentences.marks_taken(ORIGIN, ADMISSION))
+            self._refused(one, target, sentences.marks_taken(ORIGIN, ADMISSION))
         elif not one.group and exceeds(one.tracked, copy.seen):
-            self._refused(one.tracked, target.name, sentences.PODS_ADDED_AT_CREATION)
+            self._refused(one, target, sentences.PODS_ADDED_AT_CREATION)
 
     def _original(self, uid: str) -> Original | None:
         """Return what has, or is to get, a copy; None: it is not known."""
@@ -763,11 +783,29 @@ class Dispatching:
             return None
         return Original(tracked, tracked.seen.kind, obj)
 
-    def _refused(self, tracked: Tracked, cluster: str, cause: str, *, whole: bool = False) -> None:
-        """Evict a workload that its cluster does not accept; the others are tried for some time. `cause`: why."""
-        message = cause if whole else sentences.refused_in(cluster, cause)
-        self._fail(tracked, CLUSTER_REFUSED, message, barred=cluster)
+    def _refused(self, one: Original, target: DispatchTarget, cause: str, *, whole: bool = False) -> None:
+        """Evict a workload that its cluster does not accept; the others are tried for some time. `cause`: why.
+
+        A group that has started there goes on without the pod, which is tried again: a wrong change of its template
+        must not end the pods that run.
+        """
+        tracked, message = one.tracked, cause if whole else sentences.refused_in(target.name, cause)
+        if one.group and one.group not in self._starting and self._runs_beside(one, target):
+            before = tracked.pod_refused
+            if before[0] in ("", one.uid) or self._groups.member(before[0]) is None:  # else one of them is told of
+                if before != (one.uid, message):
+                    log.warning("%s goes on without a pod: %s", tracked.record.workload.key, message)
+                tracked.pod_refused = one.uid, message
+                self._handle(tracked, PodProblem(message))
+            self._sender.pause(one.uid, random.uniform(0.5, 1.0) * _REFUSED_POD)
+            return
+        self._fail(tracked, CLUSTER_REFUSED, message, barred=target.name)
         self._sender.remind(tracked.uid, _BARRED + 1.0)
+
+    def _runs_beside(self, one: Original, target: DispatchTarget) -> bool:
+        """Whether other pods of a group run in a cluster."""
+        others = (copy for copy in target.copies.of_group(one.group) if copy.origin.uid != one.uid)
+        return any(copy.seen.finished is None and not copy.seen.deleting for copy in others)
 
     def _fail(self, tracked: Tracked, reason: str, message: str, *, barred: str = "") -> None:
         log.warning("%s is evicted: %s", tracked.record.workload.key, message)
@@ -797,6 +835,7 @@ class Dispatching:
                 return
             self._reported.pop(uid, None)
             self._failing.pop(uid, None)
+            self._starting.discard(uid)
             for known in (self._completed, self._begun, self._noted):
                 known.pop(uid, None)
             return

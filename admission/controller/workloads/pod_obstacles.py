@@ -20,6 +20,7 @@ from admission.cluster.errors import Forbidden
 from admission.controller.state.inbox import Told
 from admission.controller.state.triggers import PodProblem
 from admission.kinds.base import POD, POD_OWNER
+from admission.kinds.grouping import GATE
 from admission.model import sentences
 from admission.model.errors import ClusterError
 from admission.model.text import clean
@@ -115,7 +116,9 @@ class PodObstacles:
                 if label:
                     by_selector[tracked.record.workload.namespace, label][uid] = Unready(tracked, copy)
                 else:  # a pod, or a group of pods, which are watched
-                    self._tell(tracked, self._obstacle(tracked, self._watched_pods(tracked)))
+                    refused, why = tracked.pod_refused
+                    is_refused = bool(why) and any(each.uid == refused for each in self._groups.members(tracked))
+                    self._tell(tracked, why if is_refused else self._obstacle(tracked, self._watched_pods(tracked)))
                 due, interval = now + interval, min(2 * interval, MAX_INTERVAL)
             self._polls[tracked.uid] = due, interval
         for (namespace, label), workloads in by_selector.items():
@@ -263,7 +266,9 @@ def obstacle(pods: Iterable[dict[str, Any]], wanted: int, labels: Mapping[str, M
                 (pod.get("spec") or {}).get("nodeSelector") or {},
             )
             for condition in status.get("conditions") or ()
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+            if condition.get("type") == "PodScheduled"
+            and condition.get("status") == "False"
+            and not (condition.get("reason") == "SchedulingGated" and GATE.is_closed(pod))  # it waits for its copy
         )
         waiting = _waiting_container(status)
         if waiting is not None:
