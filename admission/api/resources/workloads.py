@@ -82,9 +82,7 @@ class WorkloadHandlers:
         self.add_estimates(items)
         remaining = None if selection.is_narrow else page.remaining
         metadata = list_metadata(paging, page.revision, after=page.after, remaining=remaining, now=self._now())
-        texts = [
-            f"workloads that were created in cluster {name} are not shown: you may not list them" for name in missed
-        ]
+        texts = [f"workloads created in cluster {name} are not shown: you may not list them" for name in missed]
         return reply(form.list(metadata, items, now=self._now()), warnings=texts)
 
     async def get(self, request: web.Request) -> web.Response:
