@@ -301,7 +301,7 @@ class RemoteCluster:
         if self.spec.state == "Disabled":
             return "Disabled", "is disabled"
         self._unstopped = 0
-        waiting = "Connecting" if self._noted.state in ("Connecting", "Disabled") else "Lost"
+        waiting = "Connecting" if self._noted.state == "Connecting" or not self._noted.identity else "Lost"
         if self._fault:
             return waiting, f"cannot be used: {self._fault}"
         if (failure := self.site.watches.probe.failure) is not None and self._is_joined:

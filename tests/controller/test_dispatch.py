@@ -881,6 +881,7 @@ async def test_cluster_is_given_up_by_a_new_leader_only_if_it_does_not_answer_af
         await hub.end()
         clusters.b.cut()
         await hub.start(join=clusters.join)
+        await hub.apply(cluster("b"))
 
         async def cannot_be_used():
             return "cannot be used" in (await state(hub, "Lost", "b")).message
@@ -901,6 +902,8 @@ async def test_cluster_is_given_up_by_a_new_leader_only_if_it_does_not_answer_af
     await hub.job("one", is_active)
     assert "ClusterLost" not in [reason for reason, _ in await hub.history("one")]
 
+    await hub.apply(cluster("b", state="Disabled"))
+    await state(hub, "Disabled", "b")
     await take_over_without_it()
     hub.pass_time(1000)
     await clusters.c.job("one", runs)
