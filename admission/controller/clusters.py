@@ -259,10 +259,12 @@ class RemoteCluster:
         found = await cluster_identities(client)
         expected = self.spec.uid or self._noted.identity
         if expected and expected not in found:
+            survey = self._connection.would_stop
+            effect = "" if survey is None else await survey()
             raise RefusedByCluster(
                 f"it is another cluster than before: its namespace kube-system has the uid {found[0]}, and had "
                 f"{expected}. If the former one is gone for good, set spec.uid to the new one; what ran there is then "
-                "regarded as gone"
+                "regarded as gone" + (f", and Sluice would {effect}" if effect else "")
             )
         if self._noted.identity not in found and (
             other := await self._store.joined_clusters.known_as(found[0], besides=self.name)

@@ -261,6 +261,13 @@ async def test_running_jobs_with_a_queue_label_keep_a_cluster_out_until_an_admin
     other = await sluice("cluster", "join", "c", *there, config)
     assert "has joined already, as b" in other.stderr
 
+    async with Sandbox(controllers=False) as rebuilt:
+        rebuilt.write_kubeconfig(tmp_path / "b-admin.yaml")
+        await rebuilt.local("admin").create("jobs", "default", job("restored", seconds=36000))
+        refused = await sluice("cluster", "join", "b", *there, config)
+    assert "if it was built anew use --uid" in refused.stderr
+    assert "Sluice would stop 1 running Job (default/restored), which would queue again" in refused.stderr
+
 
 async def test_secret_of_credentials_is_made_and_keeps_other_files(tmp_path):
     async with Sandbox(controllers=False) as sandbox:

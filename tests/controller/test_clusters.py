@@ -256,13 +256,16 @@ async def test_rebuilt_cluster_under_its_old_name_is_used_only_when_its_uid_is_g
     async with Sandbox(speed=60) as rebuilt:
         rebuilt.write_kubeconfig(tmp_path / "other", "sluice")
         await rebuilt.local("admin").create("namespaces", "", {"metadata": {"name": "team-a"}})
-        await joined.start(join=other.join)
+        await rebuilt.local("admin").create("jobs", "team-a", job("runs", suspend=False))
+        await joined.start(join=surveyed(joined, other))
 
         async def refused():
             found = (await joined.store.joined_clusters.load())["b"]
             return found if "another cluster" in found.message else None
 
-        assert (await joined.eventually(refused)).state == "Lost"
+        lost = await joined.eventually(refused)
+        assert lost.state == "Lost"
+        assert "and Sluice would stop 1 running Job (team-a/runs), which would queue again" in lost.message
         await joined.submit(job("here", cpu="2"))
         await joined.record("here", "pending", reason="WaitingForQuota")  # the former one may still run its Job
 
@@ -415,7 +418,9 @@ async def test_cluster_of_another_sluice_is_refused_while_that_one_runs(world, o
     await other.job("there", runs)
 
 
-async def test_first_join_that_would_stop_running_jobs_needs_the_uid(world, other):
+def surveyed(world, other):
+    """How `other` is reached, with what its first connection would stop."""
+
     def join(cluster):
         client = Client.from_kubeconfig(other.kubeconfig)
 
@@ -425,10 +430,14 @@ async def test_first_join_that_would_stop_running_jobs_needs_the_uid(world, othe
 
         return Connection(client, all_kinds(), None, would_stop=would_stop)
 
+    return join
+
+
+async def test_first_join_that_would_stop_running_jobs_needs_the_uid(world, other):
     await other.submit(job("runs", suspend=False))
     await other.job("runs", runs)
     await world.apply(flavor(), cluster_queue(), local_queue(), cluster())
-    await world.start(join=join)
+    await world.start(join=surveyed(world, other))
 
     async def refused():
         found = (await world.store.joined_clusters.load()).get("b")

@@ -63,16 +63,21 @@ def _jobs(names: list[str], noun: str) -> str:
     return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({listed(sorted(names))})"
 
 
-async def survey(store: Store, client: Client, kinds: Kinds, cluster: str = LOCAL) -> Survey:
-    """List the Jobs of a cluster and compare them with its records. Raises ClusterError and StoreError."""
-    records = {
-        # Whole records of 100,000 Jobs would take too much memory.
-        record.workload.uid: (record.workload.key, record.state)
-        async for piece in store.unfinished()
-        for record in piece
-        if record.workload.cluster == cluster
-        if kinds.of(record.workload) is not None and not kinds.is_composed(record.workload)
-    }
+async def survey(store: Store | None, client: Client, kinds: Kinds, cluster: str = LOCAL) -> Survey:
+    """List the Jobs of a cluster and compare them with its records. Raises ClusterError and StoreError.
+
+    `store`: None: there are no records of this cluster.
+    """
+    records: dict[str, tuple[str, State]] = {}
+    if store is not None:
+        records = {
+            # Whole records of 100,000 Jobs would take too much memory.
+            record.workload.uid: (record.workload.key, record.state)
+            async for piece in store.unfinished()
+            for record in piece
+            if record.workload.cluster == cluster
+            if kinds.of(record.workload) is not None and not kinds.is_composed(record.workload)
+        }
     found = Survey()
     for kind in kinds:
         async for page in listed_objects(client, kinds, kind):

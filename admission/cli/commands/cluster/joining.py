@@ -15,6 +15,7 @@ from admission.cli.commands.uninstall import is_running
 from admission.cli.configuration.integrations import IntegrationsSettings, parse_integrations, read_integrations
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
+from admission.cli.serve.adoption import survey
 from admission.client.errors import NotFound as NoSuchCluster
 from admission.cluster.claim import cluster_identities
 from admission.cluster.client import Client
@@ -64,9 +65,9 @@ class Joining:
     async def run(self) -> None:
         """Let it join, or print the manifests. Raises SluiceError."""
         async with Client.from_kubeconfig(str(self.kubeconfig), self.context) as client:
-            before = await self._check_names(client)
             integrations, accepts_kueue_labels = await self._integrations()
             kinds = integrations.registry()
+            before = await self._check_names(client, integrations.registry(kueue_labels=accepts_kueue_labels))
             gate = None
             if why := await self._needs_webhook(client, kinds):
                 given = integrations.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -94,7 +95,7 @@ class Joining:
 
     # --- what is checked before anything is changed
 
-    async def _check_names(self, client: Client) -> Document | None:
+    async def _check_names(self, client: Client, kinds: Kinds) -> Document | None:
         """Return the Cluster of this name, if there is one. Raises CommandError if it is that of another cluster."""
         try:
             identity, *_ = await cluster_identities(client)
@@ -111,10 +112,12 @@ class Joining:
             if name == self.name:
                 found = each
                 if known and known != identity != self.uid:
+                    effect = await survey(None, client, kinds)
                     raise CommandError(
                         f"cluster {name} is another one: its namespace kube-system has the uid {known}, and that of "
                         f"{self.kubeconfig} has {identity}; choose another name, or if it was built anew use --uid "
                         f"{identity}: what ran in the former one is then regarded as gone"
+                        + (f", and Sluice would {effect}" if effect.stopped else "")
                     )
             elif known == identity:
                 raise CommandError(f"this cluster has joined already, as {name}")
