@@ -23,7 +23,7 @@ from admission.model import sentences
 from admission.store.records import FORCED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
@@ -64,6 +64,8 @@ class FailureRecovery:
         self._faults = faults
         self._rules = rules
         self._clock = clock
+        self._terminating: dict[str, float] = {}
+        """By uid of a pod that may be ended: when it was first seen terminating on an unreachable node."""
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -72,11 +74,12 @@ class FailureRecovery:
     async def _recover(self) -> None:
         if not self._view.watch_nodes():
             return
+        before, self._terminating = self._terminating, {}
         for node in self._unreachable():
             params = {"fieldSelector": f"spec.nodeName={node}"}
             async for page in self._client.list_pages("/api/v1/pods", params=params):
                 for pod in page["items"]:
-                    if self._is_due(pod):
+                    if self._is_due(pod, before):
                         await self._end(pod)
 
     def _unreachable(self) -> Iterator[str]:
@@ -84,13 +87,15 @@ class FailureRecovery:
             if any(taint.key == UNREACHABLE for taint in node.taints):
                 yield node.name
 
-    def _is_due(self, pod: dict[str, Any]) -> bool:
+    def _is_due(self, pod: dict[str, Any], before: Mapping[str, float]) -> bool:
+        """Whether a pod is to be ended. `before`: `_terminating` as it was at the last look."""
         metadata = pod["metadata"]
-        annotations, since = metadata.get("annotations") or {}, metadata.get("deletionTimestamp")
-        if since is None or not any(annotations.get(key) == "true" for key in ANNOTATIONS):
+        annotations, uid = metadata.get("annotations") or {}, metadata["uid"]
+        if "deletionTimestamp" not in metadata or not any(annotations.get(key) == "true" for key in ANNOTATIONS):
             return False
-        # The timestamp is that of the end of its own grace period.
-        return datetime.fromisoformat(since).timestamp() + self._rules.grace <= self._clock()
+        # Not by its timestamp, which is of another machine: if that is behind, the pod would lose its grace period.
+        since = self._terminating[uid] = before.get(uid, self._clock())
+        return since + (metadata.get("deletionGracePeriodSeconds") or 0) + self._rules.grace <= self._clock()
 
     async def _end(self, pod: dict[str, Any]) -> None:
         """Report a pod as failed, for its controller, and delete it."""
