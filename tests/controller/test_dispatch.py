@@ -13,6 +13,7 @@ from test_refused_stops import EVENTS, KINDS, denied
 from admission.cluster.client import Client
 from admission.controller.clusters import Connection
 from admission.controller.decisions import committer
+from admission.controller.workloads import dispatching
 from admission.kinds import all_kinds
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
@@ -617,7 +618,7 @@ async def test_cluster_that_lacks_what_the_pods_need_is_passed_over(hub, cluster
     await clusters.c.job("three", runs)  # what Sluice may not read may be there
 
 
-async def test_cluster_that_fails_to_create_or_delete_a_copy_is_told_of_and_passed_over(hub, clusters):
+async def test_cluster_that_fails_to_create_or_delete_a_copy_is_told_of_and_passed_over(hub, clusters, monkeypatch):
     failing = {"match": {"user": "sluice", "verb": "create", "resource": "jobs"}, "do": "error", "code": 500}
     clusters.b.sandbox.faults.install({"rules": [failing]})
     await hub.submit(dispatched("one", cpu="2"))
@@ -631,15 +632,23 @@ async def test_cluster_that_fails_to_create_or_delete_a_copy_is_told_of_and_pass
 
     kept = {"match": {"user": "sluice", "verb": "delete", "resource": "jobs"}, "do": "error", "code": 403}
     clusters.c.sandbox.faults.install({"rules": [kept]})
-    await hub.order("one", held=True)
+    monkeypatch.setattr(dispatching, "_PAUSE", 0.01)
 
     async def is_told():
         record = await hub.record("one", "evicting")
         return record.message.startswith("The cluster c does not delete its copy, and is asked again: ")
 
+    await hub.order("one", held=True)
     await hub.eventually(is_told)
+    await hub.submit(dispatched("two", cpu="1"))
+    await clusters.b.job("two", runs)
+    await hub.user.delete("jobs", "team-a", "one", propagation="Background")
+    await hub.submit(dispatched("three", cpu="1"))
+    await clusters.b.job("three", runs)
+    await hub.eventually(is_told)
+    assert clusters.c.sandbox.requests["DELETE", "jobs", "sluice"] < 30  # after longer and longer pauses
     clusters.c.sandbox.faults.remove()
-    await hub.record("one", "pending", reason="OnHold")
+    await hub.record("one", "finished")
 
 
 async def test_nothing_runs_as_a_copy_in_the_namespace_of_sluice_there(world, clusters):

@@ -91,6 +91,8 @@ log = logging.getLogger(__name__)
 
 _PAUSE: Final = 5.0
 """Seconds before a request about a copy that failed is repeated."""
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds to which that pause grows while a cluster refuses to delete a copy."""
 _NAME_TAKEN: Final = 1.0
 """Seconds after which a copy is created again whose name one that is being deleted has."""
 _BARRED: Final = 300.0
@@ -229,6 +231,8 @@ class Dispatching:
         """Uids of copies that are being deleted, because nobody needs them."""
         self._failing: dict[str, float] = {}
         """By uid, since when (Unix time, s) its cluster fails to create the copy, though it answers."""
+        self._kept: dict[str, int] = {}
+        """By uid of a copy, how often in a row its cluster has refused to delete it."""
         self._starting: set[str] = set()
         """Uids of groups of which not all pods have had a copy since the first one was created."""
         self._marking: set[str] = set()
@@ -676,6 +680,8 @@ class Dispatching:
         if uid not in self._under_way:
             return  # it was asked for before the state was loaded from the database
         del self._under_way[uid]
+        if message.verb == "delete" and not isinstance(result, ClusterError):
+            self._kept.pop(message.copy, None)
         created = self._created.pop(uid, None)
         target, one = self._targets().get(message.cluster), self._original(uid)
         if target is None or one is None:
@@ -730,7 +736,16 @@ class Dispatching:
                 self._not_created(one, target, text)
         elif verb == "delete" and text:
             self._handle(tracked, StopHindered(sentences.copy_not_deleted(target.name, text)))
-        self._sender.pause(one.uid, random.uniform(0.5, 1.0) * _PAUSE)
+        copy = target.copies.get(one.uid) if verb == "delete" else None
+        self._sender.pause(one.uid, self._pause("" if copy is None else copy.uid, error))
+
+    def _pause(self, copy: str, error: ClusterError) -> float:
+        """Return the seconds until a request is repeated: longer and longer while a cluster keeps a copy (its uid)."""
+        pause = _PAUSE
+        if copy and isinstance(error, StatusError):
+            refusals = self._kept[copy] = self._kept.get(copy, 0) + 1
+            pause = min(_PAUSE * 2.0 ** (refusals - 1), _LONGEST_PAUSE)
+        return random.uniform(0.5, 1.0) * pause
 
     def _not_created(self, one: Original, target: DispatchTarget, cause: str) -> None:
         """Tell that a cluster fails to create a copy, though it answers; after some time it is passed over."""
@@ -916,16 +931,23 @@ class Dispatching:
         target.writer.submit(_deletion(target, copy), answer, group=copy.origin.group)
 
     def _purge_answered(self, target: DispatchTarget, copy: Copy, result: Object | ClusterError) -> None:
-        self._purged.discard(copy.uid)
         if isinstance(result, NotFound):
             target.copies.remove(copy.uid)
-        elif isinstance(result, ClusterError):
+        if isinstance(result, NotFound) or not isinstance(result, ClusterError):
+            self._purged.discard(copy.uid)
+            self._kept.pop(copy.uid, None)
+        else:
             log.warning("cannot delete the copy of %s in %s: %s", copy.seen.key, target.name, result)
             tracked = self._state.registry.get(copy.origin.uid)
             if tracked is not None and isinstance(result, StatusError):
                 text = clean(str(result.status.get("message") or result))
                 self._handle(tracked, StopHindered(sentences.copy_not_deleted(target.name, text)))
-            asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Recheck(copy.origin.uid))
+
+            def again() -> None:
+                self._purged.discard(copy.uid)
+                self._inbox.put(Recheck(copy.origin.uid))
+
+            asyncio.get_running_loop().call_later(self._pause(copy.uid, result), again)
 
     def target_replaced(self, former: DispatchTarget) -> None:
         """Expect no answers from a cluster any more: the connection to it is made anew, or it has left."""
@@ -946,6 +968,7 @@ class Dispatching:
             self._inbox.put(Recheck(uid))
         for copy in former.copies:
             self._purged.discard(copy.uid)
+            self._kept.pop(copy.uid, None)
             self._looked_for.discard(copy.uid)
             self._marking.discard(copy.uid)
 
