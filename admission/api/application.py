@@ -186,7 +186,7 @@ def create_app(
     lookup = WorkloadLookup(store, cluster, not_queued)
     cancellations = Cancellations(store, lookup, cluster)
     app.cleanup_ctx.append(cancellations.telling_of_lost_ones)
-    rights = SessionRights(store, cancellations.available)
+    rights = SessionRights(store, cancellations.available, clock=clock)
     _add_sessions(app, login, rights)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)

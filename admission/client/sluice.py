@@ -225,12 +225,11 @@ class Sluice:
             page = await queues.get(
                 cluster_queue or local_queue, scope, "pendingworkloads", limit=str(_PAGE), offset=str(offset)
             )
-            items = reading.answer(PendingWorkloadsSummary, page).items
-            for item in items:
+            for item in reading.answer(PendingWorkloadsSummary, page).items:
                 yield item
-            if len(items) < _PAGE:
+            if not page["metadata"].get("remainingItemCount"):  # some of a page may be hidden from the user
                 return
-            offset += len(items)
+            offset += _PAGE
 
     async def usage(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -12,25 +13,33 @@ from queue_objects import cluster_queue, flavor, local_queue
 from user_permissions import allow
 from workload_records import NOW, record
 
+from admission.api.registry import PREFIX
 from admission.api.resources.clusters_in_reach import Reached
 from admission.api.resources.explaining_engine import NoController
+from admission.client import Sluice
 from admission.cluster.client import Client
 from admission.cluster.errors import Unreachable
 from admission.kinds import all_kinds
 from admission.model.manifests import parse_manifest
-from admission.model.workload import PodSet
+from admission.model.terms import Dependency, Terms
+from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment
+from admission.model.workload import Admission, PodSet, PodSetAssignment
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import DEFAULT_USERS
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
-from admission.store.records import Changes, State, Transition
+from admission.store.records import Changes, Opened, State, Transition
 
 RESOURCES = ["workloads", "workloads/explain", "workloads/history", "localqueues/pendingworkloads"]
 READ = {"apiGroups": ["sluice.dev"], "resources": RESOURCES, "verbs": ["get", "list", "watch"]}
 PATCH = {"apiGroups": ["sluice.dev"], "resources": ["workloads"], "verbs": ["patch"]}
 QUEUES = {"apiGroups": ["sluice.dev"], "resources": ["clusterqueues/pendingworkloads", "reports"], "verbs": ["get"]}
 PREEMPTED = "Preempted to accommodate {} (UID: uid-there) due to prioritization in the ClusterQueue"
-USERS = {**DEFAULT_USERS, "carol-token": User("carol", "9", ("system:authenticated",))}
+ALL = {"apiGroups": ["sluice.dev"], "resources": ["*"], "verbs": ["*"]}
+USERS = {
+    **DEFAULT_USERS,
+    **{f"{name}-token": User(name, name, ("system:authenticated",)) for name in ("carol", "dora")},
+}
 OF_ANOTHER_CLUSTER = "a workload of another cluster"
 
 
@@ -48,12 +57,14 @@ class Other:
         self.sandbox = sandbox
         self.client = client
         self.is_cut = False
+        self.seconds = 0.0
+        """How long an answer takes."""
 
     @asynccontextmanager
     async def reach(self, cluster):
-        assert cluster.name == "b"
-        if self.is_cut:
+        if self.is_cut or cluster.name != "b":
             raise Unreachable("no route to host")
+        await asyncio.sleep(self.seconds)
         yield Reached(self.client, all_kinds())
 
     async def grant(self, user: str, *rules, namespace: str = "") -> None:
@@ -70,6 +81,10 @@ async def other(tmp_path):
             yield Other(sandbox, client)
 
 
+def joining(name: str):
+    return {"apiVersion": "sluice.dev/v1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"kubeconfig": name}}
+
+
 def workload(uid: str, name: str, namespace: str = "team-a", *, cluster: str = "b", **fields):
     pods = (PodSet(name="main", count=1, requests={"cpu": 1000}),)
     found = record(uid, name, fields.pop("state", State.PENDING), namespace=namespace, **fields)
@@ -78,13 +93,16 @@ def workload(uid: str, name: str, namespace: str = "team-a", *, cluster: str = "
 
 @pytest.fixture
 async def server(store, other, tmp_path, clock):
-    """Alice may read in both clusters, bob in `local` only, carol everywhere here and in team-b there."""
+    """Alice may read in both clusters, bob in `local` only, carol everywhere here and in team-b there.
+
+    Dora may do everything with the API here, and nothing there.
+    """
     for document in (
         flavor("default"),
         cluster_queue("one", cpu="1"),
         local_queue("main", "team-a", "one"),
         local_queue("main", "team-b", "one"),
-        {"apiVersion": "sluice.dev/v1", "kind": "Cluster", "metadata": {"name": "b"}, "spec": {"kubeconfig": "b"}},
+        joining("b"),
     ):
         await store.queues.create(parse_manifest(document), author=Author("ada"))
     message = PREEMPTED.format(OF_ANOTHER_CLUSTER)
@@ -107,6 +125,7 @@ async def server(store, other, tmp_path, clock):
         for user in ("alice", "bob"):
             await found.grant(user, [READ, PATCH], namespace="team-a")
         await found.grant("carol", [READ, QUEUES])
+        await found.grant("dora", [ALL])
         await other.grant("alice", READ, namespace="team-a")
         await other.grant("carol", READ, namespace="team-b")
         yield found
@@ -220,3 +239,149 @@ async def test_last_answer_of_a_cluster_counts_while_it_is_silent(server, other,
 async def test_superusers_and_one_cluster_cost_no_reviews_elsewhere(server, other):
     await server.send("GET", "workloads", token=ADMIN_TOKEN)
     assert not any(plural == "subjectaccessreviews" for _, plural, _ in other.sandbox.requests)
+
+
+# ------------------------------------------------------------------ every route
+
+
+OWN = {"workloads": "here", "localqueues": "main", "clusterqueues": "one", "resourceflavors": "default"}
+OF_ALL = ("auditrecords", "audits", "/metrics", "/ui", "/login", "/logout", "/openapi")
+"""What is about the hub itself, as docs/tasks/clusters.md says."""
+QUERIES = (
+    "", "?limit=1", "?by=workload", "?by=workload&interval=1h", "?by=workload&top=1", "?by=user,workload",
+    "?by=workload&measured=true", "?node=n1", "?flavor=default", "?find=zebra", "?fieldSelector=spec.cluster%3Db",
+    "?fieldSelector=metadata.name%3Djob-zebra-job-cc72c", "?labelSelector=kueue.x-k8s.io/job-uid%3Duid-zebra",
+    "?cluster=b", "?evicted=again", "?from=1d", "?sort=name&limit=5",
+)  # fmt: skip
+BODIES = ({}, {"spec": {"priority": 1}}, {"spec": {"order": {"top": True}}}, {"spec": {"stopPolicy": "HoldAndDrain"}})
+
+
+@pytest.mark.costly
+async def test_no_route_names_a_workload_that_the_other_cluster_does_not_show(server, store, clock):
+    """Of a cluster in which the user has no right, whatever rights the user has here."""
+    after = workload("uid-zebra-next", "zebra-next")
+    records = (
+        workload("uid-zebra", "zebra-job", state=State.ADMITTED, admitted_at=NOW, reason="PodsUnscheduled"),
+        replace(after, workload=replace(after.workload, terms=Terms(after=(Dependency("here", "", ok=True),)))),
+        workload("uid-zebra-failed", "zebra-failed", state=State.FINISHED, outcome="Failed", finished_at=NOW),
+    )
+    place = TopologyAssignment((HOSTNAME,), (DomainCount(("n1",), 1),))
+    held = Admission("one", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1, topology=place),))
+    records = (replace(records[0], admission=held), *records[1:])
+    opened = Opened(records[0].workload, held, NOW)
+    await store.commit(Changes(workloads=records, opened=(opened,)), epoch=await store.lead("tests"))
+    clock.advance(1800)
+    assert await naming(server, clock, server.sandbox.token("dora"), "zebra") == set()
+    # Guards this test, which would also pass if nothing was answered.
+    named = {path.rpartition("/")[2] for path in await naming(server, clock, ADMIN_TOKEN, "zebra")}
+    assert named >= {"workloads", "explain", "pendingworkloads", "attention", "drain", "node", "usage"}
+
+
+async def naming(server, clock, token: str, text: str) -> set[str]:
+    """Return the routes that answer with a text, beyond that of the request and its mention by uid."""
+    found = set()
+    for method, pattern in sorted({(each.method, each.resource.canonical) for each in server.app.router.routes()}):
+        plural = pattern.partition("/{name}")[0].rpartition("/")[2]
+        path = pattern.replace("{namespace}", "team-a").replace("{name}", OWN.get(plural, "b"))
+        if method not in ("GET", "PATCH") or any(each in path for each in OF_ALL):
+            continue
+        for query in QUERIES if method == "GET" else ("?dryRun=All",):
+            for body in (None,) if method == "GET" else BODIES:
+                data, headers = orjson.dumps(body), {"Content-Type": "application/merge-patch+json"}
+                answer = await server.send(method, path + query, token=token, data=data, headers=headers)
+                shown = orjson.dumps(answer.body).decode() + str(dict(answer.headers))
+                if text in shown.replace(query, "").replace(f"(UID: uid-{text})", ""):
+                    found.add(f"{method} {path}")
+                clock.advance(0.1)
+    return found
+
+
+async def test_workloads_that_one_may_not_see_are_neither_links_nor_places_nor_rows(server, store, other):
+    after = workload("uid-next", "next")
+    here = workload("uid-here", "here", cluster="local")
+    records = (
+        replace(after, workload=replace(after.workload, terms=Terms(after=(Dependency("here", "", ok=True),)))),
+        replace(here, workload=replace(here.workload, terms=Terms(after=(Dependency("there", "", ok=True),)))),
+    )
+    await store.commit(Changes(workloads=records), epoch=await store.lead("tests"))
+    for user, names_them in (("alice", True), ("bob", False)):
+        why = (await server.as_user(user, "GET", "namespaces/team-a/workloads/here/explain")).body
+        assert [each["object"] for each in why["waitsFor"]] == ["there"]
+        assert ("state" in why["waitsFor"][0]) is names_them
+        assert [each["object"] for each in why.get("waitedForBy", ())] == (["next"] if names_them else [])
+        assert why.get("waitedForByOthers", 0) == (0 if names_them else 1)
+    await server.grant("alice", [PATCH])
+    await other.grant("alice", PATCH, namespace="team-a")
+    for name, status in (("team-a/there", 200), ("team-b/of-b", 422), ("team-b/nothing", 422)):
+        data = orjson.dumps({"spec": {"order": {"before": name}}})
+        headers = {"Content-Type": "application/merge-patch+json"}
+        path = "namespaces/team-a/workloads/here?dryRun=All"
+        assert (await server.as_user("alice", "PATCH", path, data=data, headers=headers)).status == status, name
+
+
+async def test_pending_workloads_behind_a_page_of_hidden_ones_are_listed(server, store):
+    many = tuple(workload(f"uid-{n}", f"many-{n}", created=NOW - 100) for n in range(1000))
+    await store.commit(Changes(workloads=many), epoch=await store.lead("tests"))
+    token = server.sandbox.token("bob")
+    async with Sluice(server.url, token=token, namespace="team-a", ca=server.ca) as sluice:
+        assert {each.metadata.uid async for each in sluice.pending(local_queue="main")} == {"uid-here", "uid-both"}
+
+
+async def test_watch_ends_when_a_cluster_joins_whose_workloads_are_hidden(server, store, clock):
+    session = await server._session(None)
+    path = f"{server.url}{PREFIX}/namespaces/team-a/workloads?watch=true"
+    async with session.get(path, headers={"Authorization": f"Bearer {server.sandbox.token('bob')}"}) as response:
+        for _ in HERE:
+            assert orjson.loads(await response.content.readline())["type"] == "ADDED"
+        joined = {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "Cluster",
+            "metadata": {"name": "c"},
+            "spec": {"kubeconfig": "c"},
+        }
+        await store.queues.create(parse_manifest(joined), author=Author("ada"))
+        clock.advance(2)
+        new = workload("uid-c", "of-c", cluster="c")
+        await store.commit(Changes(workloads=(new,)), epoch=await store.lead("tests"))
+        event = orjson.loads(await response.content.readline())
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+
+
+# ------------------------------------------------------------------ a cluster that is slow
+
+
+@pytest.mark.costly
+async def test_slow_cluster_is_told_of_in_each_search_and_shown_after_some(server, store, other, clock):
+    """A search needs a right for each namespace; the time for all of them is limited."""
+    for number in range(6):
+        await store.queues.create(parse_manifest(local_queue("main", f"more-{number}", "one")), author=Author("ada"))
+    other.seconds = 1.2
+    for _ in range(2):
+        answer = await server.as_user("carol", "GET", "/session/workloads")
+        assert "cluster b are not shown" in answer.headers["Warning"]
+    while "Warning" in answer.headers:
+        clock.advance(3)
+        answer = await server.as_user("carol", "GET", "/session/workloads")
+    assert names(answer) == {*HERE, "of-b"}
+
+
+@pytest.mark.costly
+async def test_reviews_of_one_user_that_wait_hide_nothing_from_others_and_keep_no_right(server, other, clock):
+    other.seconds = 0.35
+
+    async def flooded(user: str):
+        """Return what a user lists behind many reviews."""
+        many = (server.as_user(user, "GET", f"namespaces/team-a/workloads/x{number}") for number in range(40))
+        *found, listed = await asyncio.gather(*many, server.as_user(user, "GET", "namespaces/team-a/workloads"))
+        assert {answer.status for answer in found} == {404}
+        return listed
+
+    await flooded("bob")
+    answer = await server.as_user("alice", "GET", "namespaces/team-a/workloads")
+    assert names(answer) == HERE | THERE
+    assert "Warning" not in answer.headers
+    admin = other.sandbox.local("admin")
+    for binding in admin.list("rolebindings", "team-a"):
+        await admin.delete("rolebindings", "team-a", binding["metadata"]["name"])
+    clock.advance(61)
+    assert names(await flooded("alice")) == HERE

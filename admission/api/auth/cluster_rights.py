@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aiohttp import web
@@ -19,11 +21,13 @@ from admission.api.auth.identity import IDENTITY
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import Expired, ReviewUnavailable
 from admission.api.http.responses import add_warning
+from admission.cluster.errors import Unreachable
+from admission.model.errors import ClusterError
 from admission.model.queues import Cluster
 from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import TypeAlias
 
@@ -37,11 +41,20 @@ if TYPE_CHECKING:
     _Way: TypeAlias = tuple[str, str | None, str, str]
 
 _PATIENCE: Final = 2.0
-"""Seconds that a request waits for the answer of another cluster, so that none makes users of the others wait."""
+"""Seconds that a review waits for the answer of another cluster, so that none makes users of the others wait."""
+_BATCH_SECONDS: Final = 3.0
+"""Seconds that a request waits for its reviews, also for their turn: longer, so that the cluster is known as silent."""
+_AT_A_TIME: Final = 3
+"""Reviews of a batch that are sent to a cluster at the same time."""
 _SILENT_SECONDS: Final = 10.0
 """Seconds for which a cluster that has not answered is not asked again."""
 _LAST_SECONDS: Final = 3600.0
 """Seconds for which the last answer of a cluster counts while it does not answer: its workloads are looked at then."""
+_RECENT_SECONDS: Final = 60.0
+"""Seconds for which it counts while the cluster answers, but not in time what the request needs.
+
+By causing many reviews, a user who has lost a right could otherwise keep it.
+"""
 _ANSWERS: Final = 16_384
 """Last answers that are kept."""
 _KNOWN_SECONDS: Final = 1.0
@@ -49,6 +62,8 @@ _KNOWN_SECONDS: Final = 1.0
 
 _HIDDEN: Final = web.RequestKey("hidden", frozenset)
 """Request key of a watch: the clusters whose workloads it leaves out."""
+_JOINED: Final = web.RequestKey("joined", frozenset)
+"""Request key of a watch: the clusters that had joined when it began."""
 _SILENT: Final = web.RequestKey("silent", set)
 """Request key: the clusters of which it is not known what they allow."""
 
@@ -83,52 +98,74 @@ class ClusterRights:
         self._last: OrderedDict[object, tuple[bool, float]] = OrderedDict()
         """The last answers with their times, the oldest first."""
 
-    async def hidden(self, request: web.Request, wanted: Attributes) -> frozenset[str]:
-        """Return the clusters that do not allow `wanted` to the request's user, or do not say so.
+    async def hidden(self, request: web.Request, wanted: Sequence[Attributes]) -> list[frozenset[str]]:
+        """Return for each right the clusters that do not allow it to the request's user, or do not say so.
 
         None for superusers, and none that have left: their records are those of `local`. Raises TooManyRequests and
         StoreError.
         """
         if is_superuser(request[IDENTITY]):
-            return frozenset()
-        clusters = await self._joined.get(None, self._load)
-        answers = await asyncio.gather(*(self._allows(cluster, request[IDENTITY], wanted) for cluster in clusters))
+            return [frozenset()] * len(wanted)
+        clusters = await self.joined()
+        answers = await asyncio.gather(*(self._answers(cluster, request[IDENTITY], wanted) for cluster in clusters))
         found = dict(zip((cluster.name for cluster in clusters), answers, strict=True))
-        if silent := {name for name, allowed in found.items() if allowed is None}:
-            request.setdefault(_SILENT, set()).update(silent)
-        return frozenset(name for name, allowed in found.items() if not allowed)
+        note_silent(request, [name for name, allowed in found.items() if None in allowed])
+        return [frozenset(name for name, allowed in found.items() if not allowed[at]) for at in range(len(wanted))]
+
+    async def joined(self) -> tuple[Cluster, ...]:
+        """Return the clusters beside `local`, as of a moment ago. Raises StoreError."""
+        return await self._joined.get(None, self._load)
 
     async def _load(self) -> tuple[tuple[Cluster, ...], float]:
         found = await self._store.queues.list(Cluster.kind)
         return tuple(each for each in found if isinstance(each, Cluster) and each.name != LOCAL), _KNOWN_SECONDS
 
-    async def _allows(self, cluster: Cluster, who: Identity, wanted: Attributes) -> bool | None:
+    async def _answers(self, cluster: Cluster, who: Identity, wanted: Sequence[Attributes]) -> list[bool | None]:
         """Return what a cluster allows, or did when it last answered; None: that is not known."""
-        name = cluster.name
-        key = (name, _way(cluster), who.name, who.uid, who.groups, who.extra, wanted)
-        now = self._clock()
+        way = cluster.name, _way(cluster), who.name, who.uid, who.groups, who.extra
         is_asked = self._reach is not None and cluster.spec.state != "Disabled"
-        if is_asked and now >= self._asked_again_at.get(name, now):
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    allowed = await self._delegation(cluster).allows(who, wanted)
-            except (ReviewUnavailable, TimeoutError):
-                self._asked_again_at[name] = self._clock() + _SILENT_SECONDS
-            else:
-                self._last.pop(key, None)
-                self._last[key] = allowed, now
-                if len(self._last) > _ANSWERS:
-                    self._last.popitem(last=False)
-                return allowed
-        last = self._last.get(key)
-        return last[0] if last is not None and now - last[1] < _LAST_SECONDS else None
+        if is_asked:
+            # Of more than there is time for, those are asked first that have no answer yet, or the oldest one.
+            asked = sorted(wanted, key=lambda each: self._last.get((*way, each), (False, -inf))[1])
+            with suppress(ReviewUnavailable, TimeoutError):
+                async with asyncio.timeout(_BATCH_SECONDS):
+                    for at in range(0, len(asked), _AT_A_TIME):
+                        batch = asked[at : at + _AT_A_TIME]
+                        await asyncio.gather(*(self._ask(cluster, who, each, (*way, each)) for each in batch))
+        is_silent = not is_asked or self._clock() < self._asked_again_at.get(cluster.name, 0.0)
+        since = self._clock() - (_LAST_SECONDS if is_silent else _RECENT_SECONDS)
+        last = (self._last.get((*way, each)) for each in wanted)
+        return [None if each is None or each[1] <= since else each[0] for each in last]
+
+    async def _ask(self, cluster: Cluster, who: Identity, wanted: Attributes, key: object) -> None:
+        """Note the answer of a cluster, which may be cached. Raises ReviewUnavailable and TooManyRequests."""
+        allowed = await self._delegation(cluster).allows(who, wanted)
+        self._last.pop(key, None)
+        self._last[key] = allowed, self._clock()
+        if len(self._last) > _ANSWERS:
+            self._last.popitem(last=False)
+
+    async def review(self, cluster: Cluster, path: str, body: object) -> Object:
+        """Ask a cluster for a review, through the connection that there is now. Raises ClusterError.
+
+        Of one that takes too long no user asks for some time. That many reviews of a user wait for each other is not
+        the cluster's silence.
+        """
+        assert self._reach is not None
+        if self._clock() < self._asked_again_at.get(cluster.name, 0.0):
+            raise Unreachable("it has not answered a moment ago")
+        try:
+            async with asyncio.timeout(_PATIENCE), self._reach(cluster) as connection:
+                return await connection.client.create(path, body)
+        except (ClusterError, TimeoutError) as error:
+            self._asked_again_at[cluster.name] = self._clock() + _SILENT_SECONDS
+            raise error if isinstance(error, ClusterError) else Unreachable("it does not answer in time") from error
 
     def _delegation(self, cluster: Cluster) -> Delegation:
         known = self._delegations.get(cluster.name)
         if known is not None and known[0] == _way(cluster):
             return known[1]
-        assert self._reach is not None
-        found = Delegation(_Through(self._reach, cluster), of=f"cluster {cluster.name}", clock=self._clock)
+        found = Delegation(_Through(self, cluster), of=f"cluster {cluster.name}", clock=self._clock)
         self._delegations[cluster.name] = _way(cluster), found
         return found
 
@@ -139,16 +176,15 @@ def _way(cluster: Cluster) -> _Way:
 
 
 class _Through:
-    """Sends each review through the connection that there is at its time."""
+    """Sends the reviews of one cluster."""
 
-    def __init__(self, reach: _Reach, cluster: Cluster) -> None:
-        self._reach = reach
+    def __init__(self, rights: ClusterRights, cluster: Cluster) -> None:
+        self._rights = rights
         self._cluster = cluster
 
     async def create(self, path: str, body: object) -> Object:
         """Ask for a review. Raises ClusterError."""
-        async with self._reach(self._cluster) as connection:
-            return await connection.client.create(path, body)
+        return await self._rights.review(self._cluster, path, body)
 
 
 CLUSTER_RIGHTS: Final = web.AppKey("cluster_rights", ClusterRights)
@@ -159,7 +195,13 @@ async def hidden_clusters(request: web.Request, wanted: Attributes | None = None
 
     `wanted`: the right; None: that of the request itself.
     """
-    return await request.app[CLUSTER_RIGHTS].hidden(request, wanted or attributes(request))
+    (found,) = await hidden_of_each(request, [wanted or attributes(request)])
+    return found
+
+
+async def hidden_of_each(request: web.Request, wanted: Sequence[Attributes]) -> list[frozenset[str]]:
+    """Return `hidden_clusters` for each right of a batch, which together take no longer than one."""
+    return await request.app[CLUSTER_RIGHTS].hidden(request, wanted)
 
 
 async def may_read_workload(request: web.Request, workload: Workload) -> bool:
@@ -175,17 +217,41 @@ async def may_read_workload(request: web.Request, workload: Workload) -> bool:
 
 async def hidden_from_watch(request: web.Request) -> frozenset[str]:
     """Return `hidden_clusters`, and note them for `recheck_hidden`."""
+    request[_JOINED] = await _joined(request)
     request[_HIDDEN] = await hidden_clusters(request)
     return request[_HIDDEN]
 
 
-async def recheck_hidden(request: web.Request) -> None:
-    """Raise Expired if other clusters are hidden from a watch than at its beginning: its client lists again."""
-    if _HIDDEN in request and await hidden_clusters(request) != request[_HIDDEN]:
+async def recheck_hidden(request: web.Request, *, joined_only: bool = False) -> None:
+    """Raise Expired if other clusters are hidden from a watch than at its beginning: its client lists again.
+
+    `joined_only`: ask nothing, but see whether other clusters have joined, before events are sent that may be of these.
+    """
+    if _HIDDEN not in request:
+        return
+    joined = await _joined(request)
+    if joined_only and joined <= request[_JOINED]:
+        return
+    if await hidden_clusters(request) != request[_HIDDEN]:
         raise Expired("the clusters whose workloads you may read are others now; list again")
+    request[_JOINED] = joined
+
+
+async def _joined(request: web.Request) -> frozenset[str]:
+    return frozenset(cluster.name for cluster in await request.app[CLUSTER_RIGHTS].joined())
+
+
+def note_silent(request: web.Request, clusters: Iterable[str]) -> None:
+    """Note clusters of which it is not known what they allow, for `warn_of_silent_clusters`."""
+    request.setdefault(_SILENT, set()).update(clusters)
+
+
+def silent_clusters(request: web.Request) -> frozenset[str]:
+    """Return the clusters that `note_silent` has noted."""
+    return frozenset(request.get(_SILENT, ()))
 
 
 async def warn_of_silent_clusters(request: web.Request, response: web.StreamResponse) -> None:
     """Say in a response what it leaves out because it is not known who may see it (signal `on_response_prepare`)."""
-    for name in sorted(request.get(_SILENT, ())):
+    for name in sorted(silent_clusters(request)):
         add_warning(response, f"workloads in cluster {name} are not shown: it does not answer whether you may see them")

@@ -6,12 +6,11 @@ request, and grant nothing themselves.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.api.auth.authorization import AUTHORIZATION, may_read, may_read_each, reading
-from admission.api.auth.cluster_rights import hidden_clusters
+from admission.api.auth.cluster_rights import hidden_clusters, hidden_of_each, note_silent, silent_clusters
 from admission.api.auth.delegation import Attributes
 from admission.api.auth.identity import identity
 from admission.api.auth.ttl_cache import TtlCache
@@ -37,6 +36,8 @@ _READABLE_SECONDS: Final = 30.0
 
 A search sends a request with each key that is pressed; it must not send a review for each namespace every time.
 """
+_PARTLY_SECONDS: Final = 2.0
+"""Seconds for that while it is not known what each cluster allows."""
 _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
@@ -50,6 +51,8 @@ class Readable:
     """Whether all namespaces are readable."""
     elsewhere: tuple[tuple[str, frozenset[str]], ...] = ()
     """Joined clusters whose workloads are not readable in all namespaces, each with those in which they are."""
+    silent: frozenset[str] = frozenset()
+    """Clusters of which it is not known what they allow."""
 
     @property
     def only(self) -> frozenset[str] | None:
@@ -70,10 +73,13 @@ class SessionRights:
     `can_cancel` returns whether Sluice could cancel workloads for the user of a request, who may have the right to.
     """
 
-    def __init__(self, store: Store, can_cancel: Callable[[web.Request], Awaitable[bool]]) -> None:
+    def __init__(
+        self, store: Store, can_cancel: Callable[[web.Request], Awaitable[bool]], *, clock: Callable[[], float]
+    ) -> None:
+        """`clock`: monotonic, seconds."""
         self._store = store
         self._can_cancel = can_cancel
-        self._readable_cache: TtlCache[Readable] = TtlCache(size=_MOST_USERS, clock=time.monotonic)
+        self._readable_cache: TtlCache[Readable] = TtlCache(size=_MOST_USERS, clock=clock)
 
     async def access(self, request: web.Request) -> web.Response:
         """Review several rights at once: `{"reviews": [{"verb": "patch", "resource": "clusterqueues"}]}`.
@@ -121,14 +127,19 @@ class SessionRights:
                 readable = await may_read_each(request, names)
                 names = [name for name, may in zip(names, readable, strict=True) if may]
             partly = sorted(await hidden_clusters(request, reading("")))
-            hidden = {name: await hidden_clusters(request, reading(name)) for name in names} if partly else {}
+            each = await hidden_of_each(request, [*map(reading, names if partly else ())])
+            hidden = dict(zip(names, each, strict=False))  # none where nothing is hidden
             elsewhere = tuple(
                 (cluster, frozenset(name for name in names if cluster not in hidden[name])) for cluster in partly
             )
-            return Readable(frozenset(names), everywhere, elsewhere), _READABLE_SECONDS
+            silent = silent_clusters(request)
+            seconds = _PARTLY_SECONDS if silent else _READABLE_SECONDS
+            return Readable(frozenset(names), everywhere, elsewhere, silent), seconds
 
         who = identity(request)
-        return await self._readable_cache.get((who.name, who.uid, who.groups, who.extra, who.auth_method), load)
+        found = await self._readable_cache.get((who.name, who.uid, who.groups, who.extra, who.auth_method), load)
+        note_silent(request, found.silent)
+        return found
 
 
 def _is_cancellation(wanted: Attributes) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from admission.api.auth.authorization import may_read
+from admission.api.auth.authorization import may_read, reading
 from admission.api.auth.cluster_rights import hidden_clusters
 from admission.api.auth.redaction import named_messages
 from admission.api.documents.workload_names import workload_name
@@ -35,7 +35,7 @@ from admission.store.errors import NotFound
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from aiohttp import web
 
@@ -98,25 +98,34 @@ class Explanations:
         planned = await self._planned(document, now)
         told = paragraphs(explained, explanation, now=now, remedies=hints, estimate=estimate, planned=planned)
         document["sentences"], document["details"] = told
-        document |= await self._dependencies(record.workload, dependents)
+        hidden = await hidden_clusters(request, reading(record.workload.namespace))
+        document |= await self._dependencies(record.workload, dependents, hidden)
         return reply(document)
 
-    async def _dependencies(self, workload: Workload, dependents: Sequence[Workload]) -> Document:
-        """Return what a workload starts after, and what starts after it; empty: nothing."""
+    async def _dependencies(
+        self, workload: Workload, dependents: Sequence[Workload], hidden: Collection[str]
+    ) -> Document:
+        """Return what a workload starts after, and what starts after it; empty: nothing.
+
+        Those of the clusters `hidden` are not named.
+        """
         waits_for = []
         for dependency in workload.terms.after:
             # Of several that had the name, the last counts.
             named = await self._store.workloads.of_name(workload.namespace, dependency.name)
             last = next((one for one in named if dependency.kind in ("", one.workload.kind.lower())), None)
+            last = None if last is None or last.workload.cluster in hidden else last
             node = _link(dependency, None if last is None else last.workload, dependency.target)
             waits_for.append(node if last is None else {**node, "state": last.state.value, "outcome": last.outcome})
+        named_dependents = [each for each in dependents if each.cluster not in hidden][:_MOST_DEPENDENTS]
         waited_for_by = [
             {**_link(each, dependent, dependent.name), "state": State.PENDING.value}
-            for dependent in dependents[:_MOST_DEPENDENTS]
+            for dependent in named_dependents
             for each in dependent.terms.after
             if each.name == workload.name and each.kind in ("", workload.kind.lower())
         ]
-        others = {"waitedForByOthers": len(dependents) - _MOST_DEPENDENTS} if len(dependents) > _MOST_DEPENDENTS else {}
+        unnamed = len(dependents) - len(named_dependents)
+        others = {"waitedForByOthers": unnamed} if unnamed else {}
         named_both = {"waitsFor": waits_for, "waitedForBy": waited_for_by}
         return {**{name: nodes for name, nodes in named_both.items() if nodes}, **others}
 

@@ -27,10 +27,10 @@ from admission.store.audit_log import OUTAGE
 from admission.store.ledger.quota_history import LABEL, by_labels, names_local_queues, with_quota
 from admission.store.ledger.usage import QuotaKey
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, UsageRow, columns_of
-from admission.store.ledger.usage_rows import LEVEL
+from admission.store.ledger.usage_rows import HOME, LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from aiohttp import web
 
@@ -93,6 +93,9 @@ class UsageReports:
         by = _groupings(request.query.getall("by", []))
         levels = await self._levels(by)
         read_by = [levels.get(name, name) for name in _without_labels(by)]
+        hidden: frozenset[str] = frozenset()
+        if "workload" in by and (hidden := await hidden_clusters(request)):
+            read_by.append(HOME)
         times = report_times(request.query, now)
         top, quota, measured = _top(request), _wants_quota(request, by), _wants_measured(request, by)
         if measured:
@@ -109,18 +112,19 @@ class UsageReports:
 
             async def make() -> bytes:
                 series = await self._store.usage_series(read_by, start=start, end=end, step=step, where=filters)
-                parts = await self._by_labels(by, [_named(rows, levels) for _, rows in series.buckets], series.end)
+                shown = [_named(_shown(rows, hidden), levels) for _, rows in series.buckets]
+                parts = await self._by_labels(by, shown, series.end)
                 document = _series_document(by, times, series, _largest(parts, top) if top else parts)
                 return encode(document | (await self._quota_over_time(filters, series) if quota else {}))
 
             names = "from", "to", "month", "quarter", "timezone"
             options = *(request.query.get(name) for name in names), step, top, quota, *by
-            key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
+            key = *options, hidden, *((name, *sorted(values)) for name, values in sorted(filters.items()))
             return reply_encoded(await self._series.get(key, make))
         asked = partial(self._store.reports.usage, period=period, zone=times.zone, user=request[IDENTITY].name)
         report = await asked(read_by, start=start, end=times.end, where=filters)
         rows: Sequence[UsageRow]
-        (rows,) = await self._by_labels(by, [_named(report.rows, levels)], report.end)
+        (rows,) = await self._by_labels(by, [_named(_shown(report.rows, hidden), levels)], report.end)
         document = _document(by, times, period, report)
         if quota:
             narrowing = {name: values for name, values in filters.items() if name in QuotaKey._fields}
@@ -274,8 +278,9 @@ class UsageReports:
         found = await self._store.reports.stays(node, start=start, end=end)
         if hidden := await hidden_clusters(request):
             records = await self._store.workloads.by_uid({stay.uid for stay in found})
-            theirs = {uid for uid, record in records.items() if record.workload.cluster in hidden}
-            found = [stay for stay in found if stay.uid not in theirs]
+            # Of one that `retention` has deleted it is not known any more of which cluster it was.
+            shown = {uid for uid, record in records.items() if record.workload.cluster not in hidden}
+            found = [stay for stay in found if stay.uid in shown]
         times = {"from": format_time(start), "to": format_time(end)}
         return reply(STAY_REPORT.document(node=node, **times, items=[*map(_stay, found)]))
 
@@ -353,6 +358,29 @@ def _named(rows: Sequence[UsageRow], levels: dict[str, str]) -> Sequence[UsageRo
     if not names:
         return rows
     return [replace(row, group={names.get(name, name): value for name, value in row.group.items()}) for row in rows]
+
+
+def _shown(rows: Sequence[UsageRow], hidden: Collection[str]) -> Sequence[UsageRow]:
+    """Return rows that have HOME without it: those of workloads in the clusters `hidden` are added up, without names.
+
+    So are those of which the cluster is not known any more.
+    """
+    if not hidden:
+        return rows
+    merged: dict[_Group, UsageRow] = {}
+    for row in rows:
+        group = {name: value for name, value in row.group.items() if name != HOME}
+        if row.group[HOME] in ("", *hidden):
+            group["workload"] = ""
+        one, key = replace(row, group=group), tuple(group.items())
+        if (known := merged.get(key)) is not None:
+            one = replace(
+                known,
+                nominal_seconds=known.nominal_seconds + row.nominal_seconds,
+                borrowed_seconds=known.borrowed_seconds + row.borrowed_seconds,
+            )
+        merged[key] = one
+    return [*merged.values()]
 
 
 def _document(by: list[str], times: ReportTimes, period: str, report: UsageReport) -> Document:

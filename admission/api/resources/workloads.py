@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from admission.api.auth.authorization import may_patch_all_workloads
+from admission.api.auth.authorization import attributes, may_patch_all_workloads
 from admission.api.auth.cluster_rights import hidden_clusters, hidden_from_watch
 from admission.api.auth.identity import author
 from admission.api.documents.presentation import warnings, workload_documents
@@ -218,8 +218,9 @@ class WorkloadHandlers:
 
     async def _place_target(self, request: web.Request, record: WorkloadRecord, name: str) -> WorkloadRecord:
         namespace, _, own = name.rpartition("/")
-        hidden = await hidden_clusters(request)
-        found = await self._lookup.exact(namespace or record.workload.namespace, own, hidden=hidden)
+        where = namespace or record.workload.namespace
+        hidden = await hidden_clusters(request, replace(attributes(request), namespace=where, name=own))
+        found = await self._lookup.exact(where, own, hidden=hidden)
         if found is None:
             raise InvalidObject(
                 [("spec.order.before", f'there is no workload "{name}"')], subject=f'Workload "{record.workload.name}"'

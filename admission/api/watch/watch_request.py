@@ -200,6 +200,7 @@ class Watcher:
                 self._queue.clear()
                 self._bytes = 0
                 if chunk:
+                    await recheck_hidden(request, joined_only=True)
                     if not self._sent_columns:
                         chunk, self._sent_columns = self._shared.representation.with_columns(chunk), True
                     await response.write(chunk)

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 HOLDER_COLUMNS = ("local_queue", "namespace", "submitted_by", "priority")
 """Columns of the ledger and of the roll-ups by which usage is accounted."""
+HOME: Final = "home"
+"""Column of the cluster of a workload's object; empty if `retention` has deleted its record."""
 _WORKLOAD_COLUMNS: Mapping[str, ColumnElement[str]] = {
     "kind": func.coalesce(workloads.c.kind, ""),
     "cluster": func.coalesce(admissions.c.cluster, workloads.c.cluster, ""),
     "workload": func.coalesce(workloads.c.name, admissions.c.workload_uid),
+    HOME: func.coalesce(workloads.c.cluster, ""),
 }
 """Further columns, joined from workloads; available for ledger rows only, not in roll-ups."""
 LEVEL: Final = "level:"
