@@ -28,6 +28,9 @@ class SubscriptionSpec(Model):
     scope: Literal["Namespace", "Cluster"] = "Namespace"
     """Workloads of the Subscription's own namespace, or of all namespaces. Cluster requires the right to list workloads
     in all namespaces."""
+    clusters: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    """Clusters whose workloads are included, beside those of the cluster in which Sluice runs. Requires the right to
+    list workloads in each."""
     cluster_queue: OptionalName = ""
     """Only events of this ClusterQueue; empty: of all."""
     local_queue: OptionalName = ""

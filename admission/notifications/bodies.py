@@ -41,6 +41,7 @@ def workload_event(source: str, event: str, one: WorkloadEvent, *, at: float) ->
         "namespace": one.namespace,
         "name": clean(one.name, longest=_MAX_NAME),
         "uid": one.uid,
+        "cluster": one.cluster,
         "kind": one.kind,
         "localQueue": one.local_queue,
         "clusterQueue": one.cluster_queue,

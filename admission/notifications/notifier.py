@@ -12,6 +12,7 @@ from admission.apimachinery.patches import differences
 from admission.engine.vocabulary import PREEMPTED
 from admission.model.errors import StoreError
 from admission.model.queues import Budget, ClusterQueue, LocalQueue, Subscription
+from admission.model.workload import LOCAL
 from admission.notifications.bodies import WORKLOAD, budget_event, left_out_event, quota_event, workload_event
 from admission.notifications.receivers import NOT_SERVED, DeliveryFailed
 from admission.store.errors import StaleEpoch
@@ -40,7 +41,7 @@ def scope_of(subscription: Subscription) -> WorkloadScope:
     """Return the filter for the workloads of a Subscription."""
     spec = subscription.spec
     namespace = subscription.metadata.namespace if spec.scope == "Namespace" else ""
-    return WorkloadScope(namespace, spec.cluster_queue, spec.local_queue, spec.user)
+    return WorkloadScope(namespace, spec.cluster_queue, spec.local_queue, spec.user, (LOCAL, *spec.clusters))
 
 
 def event_type(one: WorkloadEvent) -> SubscribedEvent | None:
@@ -144,7 +145,8 @@ def _quota_fields(content: Document | None) -> Document:
 
 def _is_within(one: WorkloadEvent, scope: WorkloadScope) -> bool:
     return (
-        scope.namespace in ("", one.namespace)
+        one.cluster in scope.clusters
+        and scope.namespace in ("", one.namespace)
         and scope.cluster_queue in ("", one.cluster_queue)
         and scope.local_queue in ("", one.local_queue)
         and scope.user in ("", one.user)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import case, delete, func, literal, select, update
 
 from admission.model.queues import ClusterQueue, Cohort
+from admission.model.workload import LOCAL
 from admission.store.database.dialects import insert
 from admission.store.database.instant import Instant
 from admission.store.database.tables import (
@@ -52,6 +53,7 @@ class WorkloadEvent:
     uid: str
     namespace: str
     name: str
+    cluster: str
     kind: str
     local_queue: str
     cluster_queue: str
@@ -137,12 +139,13 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadScope:
-    """Filter for workloads by namespace, queue and user; an empty value matches all."""
+    """Filter for workloads by namespace, queue, user and cluster; an empty value matches all."""
 
     namespace: str = ""
     cluster_queue: str = ""
     local_queue: str = ""
     user: str = ""
+    clusters: tuple[str, ...] = (LOCAL,)
 
 
 class Notifications:
@@ -345,7 +348,8 @@ _STATES = subscription_states.c
 _STATE = tuple(column.name for column in _STATES if not column.primary_key)
 _REPORTING_COLUMNS = ("waits_told_to", "alerts_told_to", "hour", "in_hour", "left_out")
 _OF_WORKLOAD = tuple(
-    workloads.c[name] for name in ("uid", "namespace", "name", "kind", "local_queue", "cluster_queue", "submitted_by")
+    workloads.c[name]
+    for name in ("uid", "namespace", "name", "cluster", "kind", "local_queue", "cluster_queue", "submitted_by")
 )
 
 
@@ -400,4 +404,4 @@ def _within(scope: WorkloadScope) -> list[ColumnElement[bool]]:
         columns.local_queue: scope.local_queue,
         columns.submitted_by: scope.user,
     }
-    return [column == value for column, value in wanted.items() if value]
+    return [columns.cluster.in_(scope.clusters), *(column == value for column, value in wanted.items() if value)]

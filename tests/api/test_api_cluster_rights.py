@@ -385,3 +385,21 @@ async def test_reviews_of_one_user_that_wait_hide_nothing_from_others_and_keep_n
         await admin.delete("rolebindings", "team-a", binding["metadata"]["name"])
     clock.advance(61)
     assert names(await flooded("alice")) == HERE
+
+
+# ------------------------------------------------------------------ notifications
+
+
+async def test_subscribing_to_another_cluster_needs_the_right_there(server):
+    for user in ("alice", "bob"):
+        await server.grant(user, [{**ALL, "resources": ["subscriptions"]}], namespace="team-a")
+    for user, cluster, status in (("alice", "b", 201), ("bob", "b", 403), ("alice", "new", 403)):
+        document = {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "Subscription",
+            "metadata": {"name": f"{user}-{cluster}", "namespace": "team-a"},
+            "spec": {"receiver": "pager", "events": ["Admitted"], "clusters": [cluster]},
+        }
+        answer = await server.as_user(user, "POST", "namespaces/team-a/subscriptions", document)
+        assert answer.status == status, answer.body
+        assert status == 201 or cluster in answer.body["message"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from receiving import inbox, notifying, process_and_deliver, receiver, subscription
 from test_notifications import admits, finishes, subscribe, waits
 
 from tests.store.store_examples import cluster_queue, flavor, local_queue, workload
 
 
-async def test_subscriptions_filter_by_queue_and_user(store, clock, tmp_path):
+async def test_subscriptions_filter_by_queue_user_and_cluster(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(
@@ -16,12 +18,16 @@ async def test_subscriptions_filter_by_queue_and_user(store, clock, tmp_path):
             subscription("bob", events=["Admitted"], user="bob", receiver="pager"),
             subscription("fast", events=["Admitted"], localQueue="fast"),
             subscription("cq", "ops", events=["Admitted"], clusterQueue="cq", scope="Cluster"),
+            subscription("b", "ops", events=["Admitted"], user="eva", scope="Cluster", clusters=["b"]),
         )
         await process_and_deliver(notifier, epoch)
-        for of in (workload("0"), workload("1", user="bob"), workload("2", queue="fast", namespace="team-b")):
+        theirs = replace(workload("3", user="eva"), cluster="b")
+        own = workload("0"), workload("1", user="bob"), workload("2", queue="fast", namespace="team-b")
+        for of in (theirs, *own):
+            (replace(workload("3", user="eva"), cluster="b"),)
             await store.commit(admits(of, clock()), epoch=epoch)
         await process_and_deliver(notifier, epoch)
-        assert sorted(subject[-1] for _, subject in box.types_and_subjects()) == ["0", "1", "1", "2"]
+        assert sorted(subject[-1] for _, subject in box.types_and_subjects()) == ["0", "1", "1", "2", "3"]
 
 
 async def test_end_of_a_workload_that_was_never_admitted_is_reported_in_the_queue_in_which_it_waited(

@@ -19,7 +19,7 @@ from admission.api.auth.authorization import AUTHORIZATION, attributes, is_super
 from admission.api.auth.delegation import Delegation
 from admission.api.auth.identity import IDENTITY
 from admission.api.auth.ttl_cache import TtlCache
-from admission.api.errors import Expired, ReviewUnavailable
+from admission.api.errors import Expired, Forbidden, ReviewUnavailable
 from admission.api.http.responses import add_warning
 from admission.cluster.errors import Unreachable
 from admission.model.errors import ClusterError
@@ -202,6 +202,20 @@ async def hidden_clusters(request: web.Request, wanted: Attributes | None = None
 async def hidden_of_each(request: web.Request, wanted: Sequence[Attributes]) -> list[frozenset[str]]:
     """Return `hidden_clusters` for each right of a batch, which together take no longer than one."""
     return await request.app[CLUSTER_RIGHTS].hidden(request, wanted)
+
+
+async def require_in_cluster(request: web.Request, cluster: str, wanted: Attributes) -> None:
+    """Check that a cluster that has joined allows a right to the request's user, too. Raises Forbidden."""
+    if is_superuser(request[IDENTITY]):
+        return
+    if cluster not in await _joined(request):
+        raise Forbidden(f'forbidden: no cluster "{cluster}" has joined, which could allow it')
+    if cluster in await hidden_clusters(request, wanted):
+        where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "in all namespaces"
+        raise Forbidden(
+            f'forbidden: User "{request[IDENTITY].name}" cannot {wanted.verb} {wanted.resource} {where} of the cluster '
+            f'"{cluster}", by the RBAC there, or it does not answer'
+        )
 
 
 async def may_read_workload(request: web.Request, workload: Workload) -> bool:

@@ -109,7 +109,7 @@ def _subscription_rights(subscription: Subscription) -> list[Right]:
     """Return the rights to read everything that the notifications contain."""
     spec = subscription.spec
     namespace = subscription.metadata.namespace if spec.scope == "Namespace" else ""
-    rights = [Right("list", "workloads", namespace=namespace)]
+    rights = [Right("list", "workloads", namespace=namespace, cluster=each) for each in (LOCAL, *spec.clusters)]
     if "QuotaChanged" in spec.events:
         rights.append(Right("get", "clusterqueues", "history"))
         if spec.scope == "Cluster" and not spec.cluster_queue:

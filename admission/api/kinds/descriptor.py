@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from admission.api.kinds.object_schemas import QueueObjectStatus
+from admission.model.workload import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -65,6 +66,8 @@ class Right:
     """Empty: all namespaces."""
     name: str = ""
     """Empty: all objects."""
+    cluster: str = LOCAL
+    """The cluster whose RBAC has to grant it, beside that of `local`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from admission.api.auth.authorization import AUTHORIZATION, require
-from admission.api.auth.cluster_rights import hidden_clusters
+from admission.api.auth.cluster_rights import hidden_clusters, require_in_cluster
 from admission.api.auth.delegation import Attributes
 from admission.api.auth.identity import author
 from admission.api.documents.presentation import deletion_warnings, documents, warnings
@@ -27,6 +27,7 @@ from admission.api.resources.impact import impact_document, impact_warnings
 from admission.api.resources.pagination import check_resource_version, list_metadata
 from admission.api.resources.updates import ObjectUpdate
 from admission.apimachinery.errors import success
+from admission.model.workload import LOCAL
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -295,6 +296,8 @@ class QueueObjects:
         for right in () if rights is None else rights(new):
             wanted = Attributes(right.verb, right.resource, right.subresource, right.namespace, right.name)
             await request.app[AUTHORIZATION].require(request, wanted)
+            if right.cluster != LOCAL:
+                await require_in_cluster(request, right.cluster, wanted)
 
     async def write_response(
         self, request: web.Request, written: Written, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool
