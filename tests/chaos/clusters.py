@@ -53,8 +53,6 @@ LOST_TIMEOUT: Final = 10.0
 """Seconds for which a lost cluster holds the quota of what was dispatched to it; the shortest that can be set."""
 _SHORT: Final = 7.0
 """Seconds after which a cluster that must not be given up is reached again."""
-_ROUND: Final = 3.0
-"""Seconds after which Sluice has certainly looked at the state of a cluster again."""
 _PATIENCE: Final = 150.0
 _LONG: Final = 12
 """So many times as long as planned runs one of eight Jobs, so that it runs longer than its cluster may be lost."""
@@ -68,6 +66,7 @@ _FORGED: Final = "-forged"
 _MOMENT: Final = 5.0
 """Seconds for which that is waited for."""
 _CLUSTERS: Final = "/apis/sluice.dev/v1/clusters"
+_WORKLOADS: Final = "/apis/sluice.dev/v1/workloads"
 _GATE: Final = f"/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/{GATE_POLICIES[0]}"
 
 
@@ -608,9 +607,10 @@ class Clusters:
         with cluster.link.cut(silently=_bit(draw, 1)):
             await asyncio.sleep(LOST_TIMEOUT)
             self._give_up(cluster)
-            # Also copies whose Jobs were not unsuspended yet are given up: nothing but time tells when.
+            # Also copies whose Jobs were not unsuspended yet are given up: only Sluice can tell when.
             await _until(fleet, cluster, "Lost")
-            await asyncio.sleep(LOST_TIMEOUT + _ROUND)
+            while await _holds_quota(fleet, cluster):  # noqa: ASYNC110  another process writes it
+                await asyncio.sleep(0.1)
             waiting = {*self._requeued} & {*cluster.copies.values()}
             while waiting & self._requeued:  # noqa: ASYNC110  the observer updates it
                 await asyncio.sleep(0.05)
@@ -780,6 +780,16 @@ async def _status(fleet: Fleet, cluster: _Cluster) -> dict[str, str]:
             status: dict[str, str] = json.loads(text).get("status") or {}
             return status
     return {}
+
+
+async def _holds_quota(fleet: Fleet, cluster: _Cluster) -> bool:
+    """Whether, as far as Sluice says, anything that was dispatched to a cluster has quota there."""
+    selected = f"spec.cluster={HUB},status.clusterName={cluster.name},status.state!=finished"
+    for replica in fleet.replicas:
+        code, text = await fleet.get(replica, f"{_WORKLOADS}?fieldSelector={selected}&limit=1")
+        if code == 200:
+            return bool(json.loads(text)["items"])
+    return True
 
 
 async def _serve(cluster: _Cluster, job: PlannedJob) -> None:
