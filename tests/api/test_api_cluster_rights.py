@@ -319,6 +319,26 @@ async def test_workloads_that_one_may_not_see_are_neither_links_nor_places_nor_r
         assert (await server.as_user("alice", "PATCH", path, data=data, headers=headers)).status == status, name
 
 
+async def test_dry_run_names_workloads_of_the_namespaces_that_the_cluster_shows(server, store, other):
+    """An order about a workload of one namespace has an impact on others, too."""
+    await store.queues.create(parse_manifest(cluster_queue("next", cpu="1")), author=Author("ada"))
+    await store.queues.create(parse_manifest(local_queue("next", "team-a", "next")), author=Author("ada"))
+    held = Admission("one", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+    here = workload("uid-here", "here", cluster="local", state=State.ADMITTED, admitted_at=NOW)
+    first = workload("uid-b", "of-b", "team-b", created=NOW - 100)
+    changes = Changes(workloads=(replace(here, admission=held), first), opened=(Opened(here.workload, held, NOW),))
+    await store.commit(changes, epoch=await store.lead("tests"))
+    await server.grant("alice", [PATCH])
+    await other.grant("alice", PATCH, namespace="team-a")
+    data, headers = orjson.dumps({"spec": {"queueName": "next"}}), {"Content-Type": "application/merge-patch+json"}
+    for token, named in ((server.sandbox.token("alice"), set()), (ADMIN_TOKEN, {"of-b"})):
+        path = "namespaces/team-a/workloads/here?dryRun=All"
+        answer = await server.send("PATCH", path, token=token, data=data, headers=headers)
+        impact = answer.body["status"]["impact"]
+        assert {each["name"] for each in impact["admitted"] if each["namespace"] == "team-b"} == named
+        assert {each["name"] for each in impact["evicted"]} == {"here"}
+
+
 async def test_pending_workloads_behind_a_page_of_hidden_ones_are_listed(server, store):
     many = tuple(workload(f"uid-{n}", f"many-{n}", created=NOW - 100) for n in range(1000))
     await store.commit(Changes(workloads=many), epoch=await store.lead("tests"))

@@ -10,7 +10,7 @@ from admission.engine.vocabulary import HOPELESS, SLICE_REPLACED
 from admission.model.quantity import format_amount
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from admission.api.http.responses import Document
     from admission.engine import Engine, Event
@@ -39,13 +39,24 @@ class Impact:
     overused: tuple[Overuse, ...] = ()
     """Usage beyond quota that would be new, or larger than before."""
 
-    def without(self, clusters: Collection[str]) -> Impact:
-        """Return the impact on the workloads of other clusters than these, and on quotas."""
+    @property
+    def workloads(self) -> Iterator[Workload]:
+        """All workloads that it names."""
+        yield from self.admitted
+        yield from (each.workload for each in self.evicted)
+        yield from (workload for workload, _, _ in self.impossible)
+
+    def without(self, clusters: Collection[str], *, namespace: str = "") -> Impact:
+        """Return the impact but for that on the workloads of a namespace (empty: of all) in these clusters."""
+
+        def stays(workload: Workload) -> bool:
+            return workload.cluster not in clusters or namespace not in ("", workload.namespace)
+
         return replace(
             self,
-            admitted=tuple(each for each in self.admitted if each.cluster not in clusters),
-            evicted=tuple(each for each in self.evicted if each.workload.cluster not in clusters),
-            impossible=tuple(each for each in self.impossible if each[0].cluster not in clusters),
+            admitted=tuple(each for each in self.admitted if stays(each)),
+            evicted=tuple(each for each in self.evicted if stays(each.workload)),
+            impossible=tuple(each for each in self.impossible if stays(each[0])),
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.api.auth.authorization import attributes, may_patch_all_workloads
-from admission.api.auth.cluster_rights import hidden_clusters, hidden_from_watch
+from admission.api.auth.cluster_rights import hidden_clusters, hidden_from_watch, hidden_of_each
 from admission.api.auth.identity import author
 from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Representation
@@ -22,6 +22,7 @@ from admission.api.resources.workload_patches import SpecPatch, change_reason, c
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.queues import LocalQueue, WorkloadPriorityClass
+from admission.model.workload import LOCAL
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import Page, State
 from admission.store.workloads.places import QueuePlace
@@ -180,7 +181,12 @@ class WorkloadHandlers:
         )
         if not options.dry_run:
             return None
-        return (await self._previews.ordered(record, order)).without(await hidden_clusters(request))
+        found = await self._previews.ordered(record, order)
+        namespaces = sorted({each.namespace for each in found.workloads if each.cluster != LOCAL})
+        wanted = [replace(attributes(request), namespace=namespace, name="") for namespace in namespaces]
+        for namespace, hidden in zip(namespaces, await hidden_of_each(request, wanted), strict=True):
+            found = found.without(hidden, namespace=namespace)
+        return found
 
     async def _warnings(self, before: Document, after: Document) -> Sequence[str]:
         """Return the warnings of the LocalQueue that a workload is moved to, such as a missing ClusterQueue."""
