@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+from admission.cluster.api_server_probe import TIMEOUTS
 from admission.cluster.claim import cluster_identities
 from admission.cluster.errors import RefusedByCluster
 from admission.cluster.identity import account_namespace
@@ -42,6 +43,8 @@ LONGEST_PAUSE: Final = 60.0
 """... up to this."""
 _OWN_LOOK: Final = 60.0
 """Seconds for which a process itself finds a cluster lost before that is given up: nobody may have looked before."""
+ANSWER_SECONDS: Final = sum(TIMEOUTS)
+"""Seconds within which a cluster has to say which one it is, as it has for a probe; else it is given up late."""
 CONNECT_SECONDS: Final = 90.0
 """Seconds that loading the credentials and the first requests may take together; an exec plugin has 60 of them."""
 
@@ -256,7 +259,11 @@ class RemoteCluster:
 
     async def _check_identity(self, client: Client) -> None:
         """Raise RefusedByCluster if it is not the cluster that it was, unless an admin has accepted that."""
-        found = await cluster_identities(client)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await cluster_identities(client)
+        except TimeoutError as error:
+            raise ClusterError(f"{client.server} does not answer: {ANSWER_SECONDS:g} s were not enough") from error
         expected = self.spec.uid or self._noted.identity
         if expected and expected not in found:
             survey = self._connection.would_stop
