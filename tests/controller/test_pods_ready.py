@@ -197,6 +197,8 @@ async def test_requeued_job_keeps_its_position_unless_counted_from_eviction(queu
     await queues.start(policy(count_from_eviction=by_eviction, backoff_base=0.0))
     await queues.submit(job("stuck", cpu="4", **NOWHERE))
     await queues.job("stuck", runs)
+    clock = queues.sandbox.clock
+    await clock.sleep_until(int(clock.now()) + 1)  # creations are stamped with full seconds
     await queues.submit(job("next", cpu="4"))
     await queues.record("next", "pending", reason="WaitingForQuota")
     queues.pass_time(100_000)  # later than each creation by the clock of the cluster, which runs faster
