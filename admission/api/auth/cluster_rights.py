@@ -127,7 +127,7 @@ class ClusterRights:
         if is_asked:
             # Of more than there is time for, those are asked first that have no answer yet, or the oldest one.
             asked = sorted(wanted, key=lambda each: self._last.get((*way, each), (False, -inf))[1])
-            with suppress(ReviewUnavailable, TimeoutError):
+            with suppress(ReviewUnavailable, TimeoutError):  # of what is not answered, the last answer is taken below
                 async with asyncio.timeout(_BATCH_SECONDS):
                     for at in range(0, len(asked), _AT_A_TIME):
                         batch = asked[at : at + _AT_A_TIME]

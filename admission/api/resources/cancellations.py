@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import NAMESPACE_URL, uuid5
 
 from admission.api.auth.authorization import AUTHORIZATION
-from admission.api.auth.delegation import Attributes
+from admission.api.auth.delegation import Attributes, Reviewer
 from admission.api.auth.identity import AuthMethod, author, identity
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest, Forbidden, ReviewUnavailable
@@ -57,11 +57,8 @@ _RETRY_SECONDS: Final = 2.0
 _GRANT: Final = "the value rbac.cancel of the chart, or deploy/rbac/cancel.yaml, grants it"
 
 
-class ChangeableCluster(ReadableCluster, Protocol):
+class ChangeableCluster(ReadableCluster, Reviewer, Protocol):
     """Requests to the cluster's API server, with Sluice's own rights."""
-
-    async def create(self, path: str, body: object) -> Object:
-        """Create an object, or ask for a review. Raises ClusterError."""
 
     async def delete(self, path: str, body: object = None) -> Object:
         """Delete an object with these DeleteOptions. Raises ClusterError."""

@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 _MAX_DEPTH: Final = 5
 """Owners of owners that are followed; a pod of an AppWrapper's JobSet has three."""
-_MAX_LISTED: Final = 10
-"""Names that a message lists at most."""
 _MAX_COMPARED: Final = 1000
 """Names of the newest workloads that a mistyped name is compared with."""
 _MAX_NAMESPACES: Final = 5
@@ -292,6 +290,4 @@ def _named_instead(namespace: str, name: str, related: Sequence[WorkloadRecord])
     names = [f"{record.workload.kind.lower()}/{record.workload.name}" for record in related]
     if len(names) == 1:
         return f'"{name}" belongs to {names[0]} in namespace "{namespace}", which is queued as a whole: use that name'
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    listed = f"{', '.join(names[:_MAX_LISTED])}{more}"
-    return f'"{name}" has {len(names)} workloads in namespace "{namespace}", use one of these names: {listed}'
+    return f'"{name}" has {len(names)} workloads in namespace "{namespace}", use one of these names: {listed(names)}'
